@@ -24,6 +24,7 @@ from snakemake.iocontainers import ResourceList
 from snakemake.scheduling.job_scheduler import JobScheduler
 from snakemake.settings.types import RemoteExecutionSettings, StorageSettings
 from snakemake.workflow import Workflow
+from snakemake_executor_plugin_slurm_allocation.grants import NAME
 from snakemake_executor_plugin_slurm_sweep import Executor, ExecutorSettings, queue
 from snakemake_executor_plugin_slurm_sweep import Sweep as PluginSweep
 from snakemake_executor_plugin_slurm_sweep.slurm_client import SEPARATOR, QueuedJob
@@ -291,3 +292,32 @@ def done(executor: Started, *jobs: Job) -> None:
     """Run jobs until all are submitted."""
     executor.run_jobs(jobs)
     executor._submitter.shutdown(wait=True)
+
+
+def site(
+    slurm: Slurm,
+    nodes: int,
+    *steps: str,
+    states: str = "",
+    srun: str = "",
+    state: str = "RUNNING",
+    reason: str = "None",
+) -> None:
+    """Let Slurm have an allocation of nodes n1, n2, …, and steps as `NUMBER NAME NODES`.
+
+    Calls of sbatch are in `slurm.calls`.
+    """
+    everything = f"n[1-{nodes}]"
+    job = f"7|{state}|{reason}|{NAME}|cpu|{everything}|N/A|N/A|/f|".replace("|", SEPARATOR)
+    lines = "\n".join(step.replace(" ", SEPARATOR) for step in steps)
+    slurm.answer(
+        "squeue",
+        f"case \"$*\" in *--steps*) cat <<'END'\n{lines}\nEND\n;; *) echo '{job}';; esac",
+    )
+    hosts = {f"n[1-{n}]": " ".join(f"n{k + 1}" for k in range(n)) for n in range(1, nodes + 1)}
+    hosts |= {f"n{n}": f"n{n}" for n in range(1, nodes + 1)}
+    cases = "\n".join(f"'{text}') printf '%s\\n' {names};;" for text, names in hosts.items())
+    slurm.answer("scontrol", f'case "$3" in {cases} esac')
+    slurm.answer("sbatch", f'echo "$@" >>{slurm.folder}/calls; echo 7')
+    slurm.answer("sinfo", f"echo '{states}'")
+    slurm.answer("srun", srun or f"exec timeout 600 cat {slurm.folder}/running")

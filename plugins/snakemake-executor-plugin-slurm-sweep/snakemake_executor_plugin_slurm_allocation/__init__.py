@@ -6,11 +6,13 @@ starts only if its `runtime` ends before the allocation does; the next allocatio
 """
 
 import hashlib
+import itertools
 import math
 import os
 import re
 import shlex
 import subprocess
+import threading
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
@@ -19,24 +21,28 @@ from typing import Any, Optional
 
 import snakemake_executor_plugin_slurm_sweep as sweep
 from snakemake_executor_plugin_slurm import common_settings
-from snakemake_executor_plugin_slurm_sweep import output_of, queue
+from snakemake_executor_plugin_slurm_sweep import excluded_nodes, output_of, queue
 from snakemake_executor_plugin_slurm_sweep.queue import PENDING, PREEMPTED, Absences
 from snakemake_executor_plugin_slurm_sweep.slurm_client import (
     CONNECTION_VARIABLES,
+    PAUSES_S,
     NoAnswer,
     QueuedStep,
     SlurmClient,
     is_node_down,
 )
+from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
-from .grants import NAME, Grants
+from .grants import NAME, Grants, RefusedAllocationError
 from .rotation import Rotation
 
 __all__ = ["Executor", "ExecutorSettings", "common_settings"]
 
 #: Environment variable with the node list of a job, which the job's own srun uses.
 NODES = "TFSCALING_NODES"
+#: Environment variable with the GPUs of a job on each node, `gpu:2`, for the job's own srun.
+GRES = "TFSCALING_GRES"
 #: Environment variable with JOB.STEP of a job, by which sacct lists it.
 STEP = "TFSCALING_STEP"
 #: Seconds between two queries of allocation and steps.
@@ -50,20 +56,26 @@ _IDLE_S = 60
 _PREPARE_STEP = f"""export {STEP}=$SLURM_JOB_ID.$SLURM_STEP_ID
 echo "${STEP}" >>"$1"
 """ + """for name in $(env | sed -n 's/^\\(SLURM_[A-Z_]*\\)=.*/\\1/p'); do
-    case $name in KEPT|SLURM_JOB_ID|SLURM_GRES) ;; *) unset $name ;; esac
+    case $name in KEPT|SLURM_JOB_ID) ;; *) unset $name ;; esac
 done
 """.replace("KEPT", "|".join(CONNECTION_VARIABLES))
 #: Ending of the file, next to the log of a step, with the names of the step's nodes in its first
 #: line, and JOB.STEP in its second.
 _NODES_OF_STEP = ".nodes"
 _RUNNING, _COMPLETED, _FAILED, _NODE_FAIL = "RUNNING", "COMPLETED", "FAILED", "NODE_FAIL"
+#: State of a step whose allocation Slurm requeued.
+_REQUEUED = "REQUEUED"
+#: States of an allocation that has ended: another one is needed.
+_ENDED_ALLOCATION = {*queue.FAILED, _COMPLETED, queue.COMPLETING, PREEMPTED}
 #: Messages about a step in its log, from srun and Slurm's daemon → the state that they mean.
 _STATES_BY_MESSAGE = {
     r"^srun: error: Node failure on ": _NODE_FAIL,
     r"\*\*\* STEP .* CANCELLED AT \S+ DUE TO NODE FAILURE": _NODE_FAIL,
     r"\*\*\* STEP .* CANCELLED AT \S+ DUE TO TIME LIMIT": "TIMEOUT",
     r"\*\*\* STEP .* CANCELLED AT \S+ DUE TO PREEMPTION": PREEMPTED,
-    r"\*\*\* STEP .* CANCELLED AT \S+ \*\*\*": "CANCELLED",
+    r"\*\*\* STEP .* CANCELLED AT \S+ DUE TO JOB REQUEUE": _REQUEUED,
+    # Slurm 26.05 names the signal
+    r"\*\*\* STEP .* CANCELLED AT \S+ (?:DUE to SIGNAL .*)?\*\*\*": "CANCELLED",
     r"^srun: error: \S+: task 0: Out Of Memory": "OUT_OF_MEMORY",
 }
 #: Number of a step in Slurm.
@@ -119,6 +131,7 @@ class Step:
         process: The process of srun; None while the step waits, or if an earlier driver started it.
         state: State of the step in Slurm's words.
         allocation: Number of the Slurm job in which the step runs; "" while it waits.
+        number: JOB.STEP of a step that an earlier driver started; else "".
     """
 
     name: str
@@ -129,6 +142,7 @@ class Step:
     process: subprocess.Popen[bytes] | None = None
     state: str = PENDING
     allocation: str = ""
+    number: str = ""
 
     @property
     def info(self) -> SubmittedJobInfo:
@@ -219,10 +233,6 @@ class Allocation:
             step.name.startswith("tfscaling-") for step in steps
         )
 
-    def release(self, slurm: SlurmClient) -> NoAnswer | None:
-        """Cancel the allocation, unless it is the user's own job; return None or NoAnswer."""
-        return None if self.is_given else slurm.cancel([self.number])
-
 
 class Executor(sweep.Executor):
     """Executor that runs jobs as steps of allocations; otherwise it works like `slurm-sweep`."""
@@ -231,6 +241,9 @@ class Executor(sweep.Executor):
     #: Snakemake's thread reads both before `__post_init__`.
     _allocations: dict[str, Allocation] = {}
     _steps: dict[str, Step] = {}
+    #: Numbers of allocations that are no longer needed and that Slurm has not cancelled yet.
+    _to_release: set[str] = set()
+    _failed_states = frozenset({*sweep.Executor._failed_states, _REQUEUED})
 
     def __post_init__(self, test_mode: bool = False) -> None:
         """Prepare the requests for allocations, and read which nodes earlier steps used.
@@ -238,7 +251,11 @@ class Executor(sweep.Executor):
         Snakemake calls this once.
         """
         super().__post_init__(test_mode)
-        self._steps, self._allocations = {}, self._find_left_allocations()
+        self._steps, self._to_release, self._allocations = {}, set(), self._find_left_allocations()
+        #: Held while a step starts and while steps are cancelled: none starts after that.
+        self._start_lock = threading.RLock()
+        #: Name of a step → why Slurm grants no allocation for it.
+        self._refused: dict[str, str] = {}
         self._grants = Grants(self.slurm, self.logger.warning)
         self._absent_steps = Absences()
         self._given: int | None = self.workflow.executor_settings.job
@@ -280,18 +297,47 @@ class Executor(sweep.Executor):
         """
         step = self._make_step(job)
         if self._left is None:
-            steps = self.slurm.steps()
-            named = None if isinstance(steps, NoAnswer) else {each.name: each for each in steps}
-            self._left = named
+            self._left = self._find_left_steps()
         left = (self._left or {}).pop(step.name, None)
         if left is None:
             return None
         nodes = _read_nodes(step.record)
         step.nodes = nodes if len(nodes) == step.size else ()
-        step.state, step.allocation = _RUNNING, left.job
+        step.state, step.allocation, step.number = _RUNNING, left.job, left.number
         self._steps[step.name] = step
         self._adopted.add(step.name)
         return step.info
+
+    def _find_left_steps(self) -> dict[str, QueuedStep] | None:
+        """Return name → step for the steps that Slurm runs; query it until it answers.
+
+        A run whose step is not found would start a second time.
+
+        Returns:
+            None if submissions are stopped meanwhile.
+        """
+        pauses_s, has_warned = itertools.chain(PAUSES_S, itertools.repeat(PAUSES_S[-1])), False
+        while isinstance(steps := self._query_left_steps(), NoAnswer):
+            if not has_warned:
+                has_warned = True
+                self.logger.warning(
+                    f"Slurm does not list the steps of an earlier start ({steps.why}); the query "
+                    "is repeated, and no run starts before"
+                )
+            if self._is_stopped.wait(next(pauses_s)):
+                return None
+        return {each.name: each for each in steps}
+
+    def _query_left_steps(self) -> list[QueuedStep] | NoAnswer:
+        """Return all steps that Slurm lists; an empty list is confirmed if an allocation exists."""
+        if not self._allocations and self._given is None:
+            return self.slurm.steps()
+        return queue.confirm_empty_answer(self.slurm.steps, self._is_stopped.wait)
+
+    def _queued_number(self, info: SubmittedJobInfo) -> str:
+        """Return the number of the allocation for which a step waits, else the step's name."""
+        allocation = self._allocations.get(_request_options(info.job))
+        return allocation.number if allocation else str(info.external_jobid)
 
     async def check_active_jobs(
         self, active_jobs: Sequence[SubmittedJobInfo]
@@ -305,7 +351,8 @@ class Executor(sweep.Executor):
         used = {_request_options(step.job) for step in self._steps.values()}
         for request in [*self._allocations.keys() - used]:
             if self._allocations[request].is_idle(self.slurm):
-                self._allocations.pop(request).release(self.slurm)
+                self._release(request)
+        self._cancel_released()
         async for info in super().check_active_jobs(active_jobs):
             yield info
 
@@ -343,9 +390,10 @@ class Executor(sweep.Executor):
         found = {}
         for step in [*self._steps.values()]:
             allocation = self._allocations.get(_request_options(step.job))
-            is_waiting = allocation is not None and allocation.state == PENDING
-            reason = allocation.reason if allocation and is_waiting else "None"
-            found[step.name] = step.state, reason
+            state, reason = step.state, "None"
+            if allocation and state == PENDING and allocation.state in (PENDING, *queue.HELD):
+                state, reason = allocation.state, allocation.reason
+            found[step.name] = state, reason
             if step.state not in (PENDING, _RUNNING):
                 del self._steps[step.name]
         return found
@@ -360,7 +408,7 @@ class Executor(sweep.Executor):
             answer: Name → (state, reason), from `_states`.
         """
         state, reason = (answer or {}).get(str(info.external_jobid), ("", ""))
-        if state in queue.FAILED or state == PREEMPTED:
+        if state in self._failed_states:
             return state, reason
         judged: tuple[str, str] = super()._judge_state(info, answer)
         return judged
@@ -369,7 +417,8 @@ class Executor(sweep.Executor):
         """Update the states of steps, get an allocation for them, and start those that fit.
 
         A step fits if enough nodes are free and the allocation lasts for its time limit. If no step
-        runs and none fits, the allocation is released.
+        runs and none fits, the allocation is released. An allocation that does not run, but has not
+        ended either, is kept: Slurm boots its nodes, or has suspended it.
 
         Args:
             request: The options of sbatch, from `_request_options`, that all these steps have.
@@ -384,14 +433,22 @@ class Executor(sweep.Executor):
         running = [step for step in steps if step.state == _RUNNING]
         allocation = self._allocations.get(request)
         if allocation is None and waiting:
-            allocation = self._allocate(request, waiting)
+            try:
+                allocation = self._allocate(request, waiting)
+            except RefusedAllocationError as error:
+                self._refuse_steps(waiting, error)
             if allocation is not None:
                 self._allocations[request] = allocation
         if allocation is None:
             return
         allocation.update_from_queue(self.slurm)
-        if allocation.state not in (PENDING, _RUNNING):
+        if allocation.state in _ENDED_ALLOCATION:
             del self._allocations[request]
+        elif allocation.state == queue.REVOKED:
+            raise WorkflowError(
+                f"allocation {allocation.number} runs on another cluster of the federation, where "
+                "no run can be started from here: name one cluster by `--clusters` in `extra`"
+            )
         elif allocation.state == _RUNNING and allocation.nodes:  # which Slurm may not show at once
             for step in running:
                 # its launcher is lost; srun would wait until the allocation ends
@@ -409,9 +466,40 @@ class Executor(sweep.Executor):
                     break
             allocation.idle_since_s = None
             if waiting and not running:
-                # nothing that waits ends before the allocation does: the next one has the time
-                allocation.release(self.slurm)
-                del self._allocations[request]
+                # nothing that waits ends before the allocation does, or it lacks fit nodes: the
+                # next allocation has the time and other nodes
+                self._release(request)
+
+    def _refuse_steps(self, waiting: Sequence[Step], error: RefusedAllocationError) -> None:
+        """End the steps that must avoid nodes, if Slurm refuses an allocation without these nodes.
+
+        Args:
+            waiting: The steps for which it was requested.
+            error: Slurm's refusal.
+
+        Raises:
+            RefusedAllocationError: No step avoids nodes, so that all requests would be refused.
+        """
+        limited = [step for step in waiting if self._sweep.nodes_to_avoid(output_of(step.job))]
+        if not limited:
+            raise error
+        for step in limited:
+            step.state, self._refused[step.name] = _FAILED, str(error)
+
+    def _report_end(self, info: SubmittedJobInfo, state: str) -> None:
+        """Report an ended step to Snakemake; one without an allocation has Slurm's refusal.
+
+        Args:
+            info: Snakemake's record of the step.
+            state: The final state in Slurm's words.
+        """
+        words = self._refused.pop(str(info.external_jobid), None)
+        if words is None:
+            super()._report_end(info, state)
+            return
+        self._lost.add(output_of(info.job))
+        self._sweep.report_refusal(output_of(info.job), words)
+        self.report_job_error(info, msg=f"{words}. ")
 
     def _state_of_adopted(self, step: Step) -> str:
         """Return the state, in Slurm's words, of a step that an earlier driver has started."""
@@ -483,6 +571,8 @@ class Executor(sweep.Executor):
         Returns:
             Whether the step was started.
         """
+        if allocation.state != _RUNNING:
+            return False
         if running and self.workflow.executor_settings.one_at_a_time:
             return False
         if not all(each.nodes for each in running):  # it may use any node
@@ -493,21 +583,42 @@ class Executor(sweep.Executor):
         remaining_s = allocation.end_s - time.time() - _MARGIN_S
         if step.size > len(free) or step.runtime_s > remaining_s:
             return False
+        with self._start_lock:
+            if self._is_stopped.is_set():
+                return False
+            self._start_process(allocation, step, free)
+        running.append(step)
+        return True
+
+    def _start_process(self, allocation: Allocation, step: Step, free: Sequence[str]) -> None:
+        """Start a step by srun on some of the free nodes.
+
+        Args:
+            allocation: The allocation.
+            step: The step.
+            free: Nodes of the allocation on which it may run.
+        """
         step.nodes = self._rotation.choose(allocation.nodes, free, step.size)
         step.allocation = allocation.number
         step.write_record()
         step.log.write_bytes(b"")
+        gres = str(step.job.resources.get("gres") or "")
         argv = (
             *("srun", f"--jobid={allocation.number}", "--overlap", "--export=ALL"),
             *("--nodes=1", "--ntasks=1"),
+            *([f"--gres={gres}"] if gres else []),
             *(f"--nodelist={step.nodes[0]}", f"--job-name={step.name}", "--unbuffered"),
             # srun's own messages are in the log, too
             *(f"--output={step.log}", "--open-mode=append"),
             *("sh", "-c", _PREPARE_STEP + step.command, "sh", str(step.record)),
         )
-        environ = {**os.environ, NODES: ",".join(step.nodes)}
-        if gres := step.job.resources.get("gres"):
-            environ["SLURM_GRES"] = str(gres)
+        # without options of srun, which the user's shell may have
+        inherited = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith("SLURM_") or name in CONNECTION_VARIABLES
+        }
+        environ = {**inherited, NODES: ",".join(step.nodes), GRES: gres}
         with step.log.open("ab") as log:
             # in a separate session: a signal to the driver does not end the step
             step.process = subprocess.Popen(
@@ -519,8 +630,6 @@ class Executor(sweep.Executor):
                 start_new_session=True,
             )
         step.state = _RUNNING
-        running.append(step)
-        return True
 
     # Allocations
 
@@ -533,12 +642,17 @@ class Executor(sweep.Executor):
         return f"{self.workflow.workdir_init} {request}"
 
     def _find_left_allocations(self) -> dict[str, Allocation]:
-        """Return request → allocation, for allocations from an earlier driver in this directory."""
-        jobs = self.slurm.jobs(names=[NAME], states="PENDING,CONFIGURING,RUNNING,SUSPENDED")
-        if isinstance(jobs, NoAnswer):
-            return {}
+        """Return request → allocation, for allocations from an earlier driver in this directory.
+
+        Raises:
+            WorkflowError: Slurm does not list them; nodes could be held twice.
+        """
+        jobs = queue.require_answer(
+            lambda: self.slurm.jobs(names=[NAME]), "allocations of an earlier start"
+        )
         folder = self._allocation_comment("")
-        texts = {queue.executor_text(job.comment): job.number for job in jobs}
+        alive = (job for job in jobs if job.state not in _ENDED_ALLOCATION)
+        texts = {queue.executor_text(job.comment): job.number for job in alive}
         return {
             text.removeprefix(folder): Allocation(number)
             for text, number in texts.items()
@@ -554,8 +668,11 @@ class Executor(sweep.Executor):
             request: Options of sbatch that the steps share.
             steps: The waiting steps.
 
+        Nodes that a step must avoid are excluded for all steps, so that this step fits.
+
         Raises:
-            WorkflowError: Slurm refuses the allocation for good.
+            RefusedAllocationError: Slurm refuses the allocation for good.
+            WorkflowError: The allocation is to end before its longest step could.
         """
         if self._given is not None and _is_in_partition(self.slurm, self._given, request):
             given, self._given = Allocation(str(self._given), is_given=True), None
@@ -567,6 +684,20 @@ class Executor(sweep.Executor):
         minutes = self.workflow.executor_settings.duration_min or math.ceil(
             (max(needed_s, *(step.runtime_s for step in steps)) + 2 * _MARGIN_S) / 60
         )
+        longest_s = max(step.runtime_s for step in steps)
+        if 60 * minutes < longest_s + _MARGIN_S:
+            raise WorkflowError(
+                f"--slurm-allocation-duration-min {minutes}: no run of {longest_s / 60:g} min "
+                f"(runtime_min) fits; expected at least {math.ceil((longest_s + _MARGIN_S) / 60)}"
+            )
+        avoided = {
+            node for step in steps for node in self._sweep.nodes_to_avoid(output_of(step.job))
+        }
+        given_options = shlex.split(request)
+        if avoided:
+            # sbatch uses the last one of several such options
+            names = ",".join([*excluded_nodes(request), *sorted(avoided)])
+            given_options.append(f"--exclude={names}")
         call = (
             *(
                 "sbatch",
@@ -574,58 +705,98 @@ class Executor(sweep.Executor):
                 f"--job-name={NAME}",
                 f"--comment={queue.mark_comment(self._allocation_comment(request))}",
             ),
-            *("--no-kill", f"--nodes={nodes}", "--ntasks-per-node=1", f"--cpus-per-task={cpus}"),
-            *(f"--time={minutes}", "--output=/dev/null", *shlex.split(request)),
+            # its steps would not start again with it
+            *("--no-kill", "--no-requeue"),
+            *(f"--nodes={nodes}", "--ntasks-per-node=1", f"--cpus-per-task={cpus}"),
+            *(f"--time={minutes}", "--output=/dev/null", *given_options),
             *([f"--gres={max(gres, key=_count_gpus)}"] if gres else []),
             "--wrap=exec sleep infinity",
         )
         known = {allocation.number for allocation in self._allocations.values()}
+        known |= self._to_release
         number = self._grants.request_allocation(self._allocation_comment(request), call, known)
         if number is None:
             return None
         self.logger.info(f"Allocation {number}: {nodes} nodes for at most {minutes} minutes.")
         return Allocation(number)
 
+    def _release(self, request: str) -> None:
+        """Forget an allocation, and let Slurm cancel it unless it is the user's own job.
+
+        Args:
+            request: Its options of sbatch.
+        """
+        allocation = self._allocations.pop(request)
+        if not allocation.is_given:
+            self._to_release.add(allocation.number)
+            self._cancel_released()
+
+    def _cancel_released(self) -> NoAnswer | None:
+        """Let Slurm cancel allocations that are no longer needed; the next call has the rest.
+
+        Returns:
+            NoAnswer if Slurm did not answer; the other allocations then wait, too.
+        """
+        for number in sorted(self._to_release):
+            if (answer := self.slurm.cancel([number])) is not None:
+                return answer
+            self._to_release.discard(number)
+        return None
+
     # Ends
 
     def cancel_jobs(self, active_jobs: list[SubmittedJobInfo]) -> None:
-        """Terminate the steps of these jobs that this process has started."""
-        for info in active_jobs:
-            step = self._steps.get(str(info.external_jobid))
-            if step is not None and step.process is not None:
-                step.process.terminate()
+        """End the steps of these jobs, also those that an earlier driver started.
+
+        A step that is just being started is ended as well: submissions are stopped before.
+        """
+        with self._start_lock:
+            steps = [self._steps.get(str(info.external_jobid)) for info in active_jobs]
+            for step in steps:
+                if step is not None and step.process is not None:
+                    step.process.terminate()
+        numbers = [
+            step.number
+            for step in steps
+            if step is not None and step.process is None and step.number
+        ]
+        if numbers and self._log_cancel_failure(self.slurm.cancel(numbers)):
+            self._cancelled.update(numbers)
 
     def shutdown(self) -> None:
         """Stop the executor and release all allocations."""
         super().shutdown()
-        for request, allocation in [*self._allocations.items()]:
-            if self._log_cancel_failure(allocation.release(self.slurm)):
-                del self._allocations[request]
-                if not allocation.is_given:  # its steps end with it
-                    steps = self._steps.items()
-                    number = allocation.number
-                    self._steps = {name: s for name, s in steps if s.allocation != number}
+        given = {each.number for each in self._allocations.values() if each.is_given}
+        self._to_release |= {each.number for each in self._allocations.values()} - given
+        self._allocations.clear()
+        numbers = set(self._to_release)
+        self._log_cancel_failure(self._cancel_released())
+        ended = numbers - self._to_release  # their steps end with them
+        steps = self._steps.items()
+        self._steps = {name: step for name, step in steps if step.allocation not in ended}
 
     def _describe_remaining(self) -> str:
         """Return which allocations and steps Slurm may still run, and what ends them; "" if none.
 
         A step ends with its allocation, or with its srun.
         """
-        allocations = [each.number for each in [*self._allocations.values()] if not each.is_given]
+        own = {each.number for each in [*self._allocations.values()] if not each.is_given}
+        allocations = sorted(own | self._to_release)
         steps = [
             step
             for step in [*self._steps.values()]
             if step.state == _RUNNING
             and step.allocation not in allocations
+            and step.number not in self._cancelled
             and (step.process is None or step.process.poll() is None)
         ]
         pids = [str(step.process.pid) for step in steps if step.process is not None]
+        adopted = [step.number for step in steps if step.process is None and step.number]
         names = [f"SLURM jobs {' '.join(allocations)}"] if allocations else []
         names += [f"steps {' '.join(step.name for step in steps)}"] if steps else []
-        commands = [f"scancel {' '.join(allocations)}"] if allocations else []
+        ended_by_slurm = [*allocations, *adopted]
+        commands = [f"scancel {' '.join(ended_by_slurm)}"] if ended_by_slurm else []
         commands += [f"kill {' '.join(pids)}"] if pids else []
-        if len(pids) < len(steps):
-            commands.append("`squeue --me --steps` lists the steps of an earlier start")
         return f"{' and '.join(names)} may still run: {'; '.join(commands)}" if names else ""
 
 

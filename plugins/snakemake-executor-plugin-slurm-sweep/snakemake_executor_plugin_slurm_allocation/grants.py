@@ -20,6 +20,10 @@ from snakemake_interface_common.exceptions import WorkflowError
 NAME = "tfscaling-allocation"
 
 
+class RefusedAllocationError(WorkflowError):
+    """sbatch has refused an allocation for good."""
+
+
 @dataclass
 class _Request:
     """The state of a request for an allocation, until Slurm has granted it.
@@ -70,8 +74,8 @@ class Grants:
             known: Job numbers of the allocations for other requests.
 
         Raises:
-            WorkflowError: Slurm refuses the allocation for good, or has submitted it, but does not
-                list it.
+            RefusedAllocationError: Slurm refuses the allocation for good.
+            WorkflowError: Slurm has submitted the allocation, but does not list it.
         """
         request = self._requests.setdefault(comment, _Request())
         if time.monotonic() < request.next_s:
@@ -121,7 +125,7 @@ class Grants:
             call: Command line of sbatch.
 
         Raises:
-            WorkflowError: Slurm refuses it for good.
+            RefusedAllocationError: Slurm refuses it for good.
         """
         if request.may_exist or request.is_submitted:
             return None
@@ -131,7 +135,7 @@ class Grants:
             return answer.number
         if answer.kind is RefusalKind.FINAL:
             words = answer.words + describe_environment_options()
-            raise WorkflowError(f"sbatch refused the allocation: {words}")
+            raise RefusedAllocationError(f"sbatch refused the allocation: {words}")
         if not request.answers:
             self._log(f"Slurm grants no allocation now, and is asked again: {answer.words}")
         request.may_exist = answer.kind is RefusalKind.FOR_NOW

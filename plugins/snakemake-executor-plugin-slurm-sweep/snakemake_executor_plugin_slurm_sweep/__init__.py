@@ -55,8 +55,8 @@ ExecutorSettings = upstream.ExecutorSettings
 #: Seconds from the first query until reasons of waiting jobs are logged: most jobs start soon.
 REASONS_AFTER_S = 15.0
 #: Longest pause between two queries in seconds; and the seconds by which pauses grow while no job
-#: ends.
-PAUSE_MAX_S, PAUSE_STEP_S = 180, 10
+#: ends. Slurm forgets an ended job after MinJobAge, in which there are `QUERIES_PER_AGE` queries.
+PAUSE_MAX_S, PAUSE_STEP_S, QUERIES_PER_AGE = 180.0, 10.0, 3
 #: Seconds after which Slurm does not restart a preempted job any more.
 PREEMPTED_S = 60.0
 #: Highest number of jobs in one command line of scancel.
@@ -65,8 +65,6 @@ CANCELLED_AT_ONCE = 1000
 LIMIT_PERIOD_S = 60.0
 #: Seconds for which a job is looked for if sbatch did not print its number.
 LOST_NUMBER_S = 60.0
-#: State of a job that Slurm no longer lists: Snakemake checks its outputs.
-_GONE = "GONE"
 #: Slurm's reasons of waiting jobs that need no message. Slurm delays a requeued job for two minutes
 #: (BeginTime).
 _TEMPORARY_REASONS = ("Resources", "Priority", "Dependency", "BeginTime", "Prolog", "Cleaning")
@@ -94,7 +92,7 @@ class Sweep:
         Args:
             output: The job's first output file.
             number: The job's number.
-            state: The state in Slurm's words.
+            state: The state in Slurm's words; `queue.GONE` if Slurm no longer lists the job.
             log: The job's log.
         """
 
@@ -142,7 +140,9 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
     #: The executor of this process; None before Snakemake has made it.
     _current: Executor | None = None
     slurm = SlurmClient()
-    next_seconds_between_status_checks: int
+    next_seconds_between_status_checks: float
+    #: States in which a job has failed; Slurm does not restart it.
+    _failed_states = frozenset({*queue.FAILED, queue.PREEMPTED, queue.GONE})
 
     @classmethod
     def follow(cls, sweep: Sweep, workdir: str, log: Callable[[str], None]) -> None:
@@ -219,7 +219,12 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         #: When jobs were first found preempted.
         self._preempted_since_s: dict[str, float] = {}
         self._first_query_s: float | None = None
+        #: Reasons of waiting jobs that were logged; and (reason, number) of held jobs, which each
+        #: need a command of the user.
         self._told: set[str] = set()
+        self._told_held: set[tuple[str, str]] = set()
+        #: Longest pause between two queries here; None before Slurm has shown its settings.
+        self._pause_max_s: float | None = None
         Executor._current = self
 
     # Submission
@@ -330,7 +335,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         call += gres_option(job.resources.get("gres"))
         if hosts := self._sweep.nodes_to_avoid(output_of(job)):
             # sbatch uses the last one of several such options
-            call += f" --exclude={shlex.quote(','.join([*_excluded_nodes(call), *hosts]))}"
+            call += f" --exclude={shlex.quote(','.join([*excluded_nodes(call), *hosts]))}"
         if number := self._after.get(comment):
             others = _last_option_value(call, "--dependency", "-d")
             call += f" --dependency={shlex.quote(','.join([*others, f'afterany:{number}']))}"
@@ -490,6 +495,8 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         if number in self._adopted and not output.exists():
             # Snakemake would wait for it and follow no other job meanwhile. The command of a
             # pending job needs a folder that its own start removes when it ends.
+            log = Path(job_info.aux["slurm_logfile"])
+            self._sweep.report_failure(output, number, queue.COMPLETED, log)
             text = f"SLURM job {number} of an earlier start left no {output}. "
             super().report_job_error(job_info, msg=text)
             return
@@ -534,15 +541,17 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         """
         output, log = output_of(info.job), info.aux["slurm_logfile"]
         number = self._number_in_slurm(info)
-        has_failed = state in queue.FAILED or state == queue.PREEMPTED
+        has_failed = state in self._failed_states
         if has_failed and not self._sweep.is_finished(output, number):
             self._sweep.report_failure(output, number, state, Path(log))
             if not self._sweep.is_finished(output, number):
                 text = f"SLURM-job '{number}' failed, SLURM status is: '{state}'. "
+                if state == queue.GONE:
+                    text = f"Slurm no longer lists job {number}, which left no {output}. "
                 self.report_job_error(info, msg=text, aux_logs=[str(log)])
                 return
         self.report_job_success(info)
-        if not has_failed and state != _GONE and not self.executor_settings.keep_successful_logs:
+        if not has_failed and not self.executor_settings.keep_successful_logs:
             with contextlib.suppress(OSError):
                 log.unlink(missing_ok=True)
 
@@ -563,11 +572,15 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         for info in active_jobs:
             state, reason = self._judge_state(info, answer)
             is_missing |= answer is not None and info.external_jobid not in answer
-            if state in queue.FAILED or state in (queue.COMPLETED, queue.PREEMPTED, _GONE):
+            if state == queue.GONE:
+                state = await asyncio.to_thread(self._state_of_gone, info)
+            if state in self._failed_states or state == queue.COMPLETED:
                 has_ended = True
                 self._report_end(info, state)
                 continue
-            if state == queue.PENDING and reason not in ("", "None"):
+            if state in queue.HELD:
+                waiting.append((state, info))
+            elif state == queue.PENDING and reason not in ("", "None"):
                 waiting.append((reason, info))
             yield info
         if active_jobs and answer is not None:
@@ -576,7 +589,42 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
             self.next_seconds_between_status_checks = first_s
         else:
             pause_s = self.next_seconds_between_status_checks + PAUSE_STEP_S
-            self.next_seconds_between_status_checks = min(pause_s, PAUSE_MAX_S)
+            if self._pause_max_s is None:
+                self._pause_max_s = await asyncio.to_thread(self._query_longest_pause_s)
+            longest_s = PAUSE_MAX_S if self._pause_max_s is None else self._pause_max_s
+            self.next_seconds_between_status_checks = min(pause_s, max(first_s, longest_s))
+
+    def _query_longest_pause_s(self) -> float | None:
+        """Return the longest pause between two queries in seconds; None if Slurm does not answer.
+
+        Slurm must be queried several times while it remembers an ended job (MinJobAge).
+        """
+        settings = self.slurm.configuration()
+        if isinstance(settings, NoAnswer):
+            return None
+        age = re.match(r"\d+", settings.get("MinJobAge", ""))
+        if age is None or age[0] == "0":  # it forgets none
+            return PAUSE_MAX_S
+        return min(PAUSE_MAX_S, int(age[0]) / QUERIES_PER_AGE)
+
+    def _state_of_gone(self, info: SubmittedJobInfo) -> str:
+        """Return the final state of a job that Slurm's controller no longer lists.
+
+        It is COMPLETED if the job left its output. Otherwise accounting is queried, whatever
+        `status_command` is: the controller may have forgotten the job before a query.
+
+        Args:
+            info: Snakemake's record of the job.
+
+        Returns:
+            The state in Slurm's words; GONE if it is not known.
+        """
+        output, number = output_of(info.job), self._number_in_slurm(info)
+        if output.exists() or self._sweep.is_finished(output, number):
+            return queue.COMPLETED
+        state = self.slurm.accounted_state(number)
+        has_ended = state in queue.FAILED or state in (queue.COMPLETED, queue.PREEMPTED)
+        return str(state) if has_ended else queue.GONE
 
     async def _states(self, numbers: Sequence[str]) -> dict[str, tuple[str, str]] | None:
         """Return number → (state, reason) of jobs; None if Slurm does not answer.
@@ -608,7 +656,8 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
                 return None
             # sacct names who has cancelled a job: CANCELLED by 0
             found = {number: (words.partition(" ")[0], "") for number, words in accounted.items()}
-        listed = self.slurm.jobs(names=names, states="all" if uses_squeue else queue.PENDING)
+        waiting = ",".join((queue.PENDING, *queue.HELD))
+        listed = self.slurm.jobs(names=names, states="all" if uses_squeue else waiting)
         if not isinstance(listed, NoAnswer):
             # a job that is not found by its name is asked for by its number
             known = {job.number for job in listed} | found.keys()
@@ -626,7 +675,8 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         """Return the state of a job on which to act, and Slurm's reason why the job waits.
 
         The state is "" as long as nothing is to be done: Slurm does not answer, the job may restart
-        after a preemption or a node failure, or too few answers in succession do not list it.
+        after a preemption or a node failure, it runs on another cluster of a federation, or too few
+        answers in succession do not list it.
 
         Args:
             info: Snakemake's record of the job.
@@ -640,6 +690,10 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
             since_s = self._preempted_since_s.setdefault(number, now_s)
             return (state if now_s - since_s >= PREEMPTED_S else ""), reason
         self._preempted_since_s.pop(number, None)
+        if state == queue.REVOKED:
+            self._absences.mark_listed(number)
+            is_finished = self._sweep.is_finished(output_of(info.job), number)
+            return (queue.COMPLETED if is_finished else ""), reason
         if state:
             self._absences.mark_listed(number)
             is_requeued = state == "NODE_FAIL" and self.executor_settings.requeue
@@ -647,10 +701,12 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         if number in answer:
             return "", ""
         has_gone = self._sweep.is_finished(output_of(info.job), number)
-        return _GONE if has_gone or self._absences.count_absence(number, now_s) else "", ""
+        return queue.GONE if has_gone or self._absences.count_absence(number, now_s) else "", ""
 
     def _log_waiting(self, waiting: Sequence[tuple[str, SubmittedJobInfo]]) -> None:
         """Log why jobs wait: each of Slurm's reasons once, with the number of such jobs.
+
+        Held jobs are logged once each, because the user must release each of them.
 
         Args:
             waiting: (reason, Snakemake's record) of each waiting job.
@@ -662,17 +718,36 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         groups: dict[str, list[SubmittedJobInfo]] = {}
         for reason, info in waiting:
             groups.setdefault(reason, []).append(info)
+        held = {
+            (reason, self._queued_number(info))
+            for reason, infos in groups.items()
+            if _is_held(reason)
+            for info in infos
+        }
+        self._told_held &= held  # a job may be held once more
         for reason, infos in groups.items():
-            if reason not in self._told:
-                self._told.add(reason)
-                number = f"{len(infos)} job{'s wait' if len(infos) > 1 else ' waits'}"
-                text, first = f"{number} in Slurm's queue: {reason}", infos[0]
-                if reason not in _TEMPORARY_REASONS:
-                    job = f"job {first.external_jobid}, {output_of(first.job)}"
-                    text += f"; the first is {job}"
-                if "held" in reason.lower():
-                    text += f"; `scontrol release {first.external_jobid}` lets it start"
-                self.logger.warning(text)
+            if _is_held(reason):
+                known = self._told_held
+                infos = [i for i in infos if (reason, self._queued_number(i)) not in known]
+            elif reason in self._told:
+                continue
+            if not infos:
+                continue
+            self._told.add(reason)
+            number = f"{len(infos)} job{'s wait' if len(infos) > 1 else ' waits'}"
+            text, first = f"{number} in Slurm's queue: {reason}", infos[0]
+            if reason not in _TEMPORARY_REASONS:
+                job = f"job {self._queued_number(first)}, {output_of(first.job)}"
+                text += f"; the first is {job}"
+            if _is_held(reason):
+                numbers = " ".join(dict.fromkeys(map(self._queued_number, infos)))
+                text += f"; `scontrol release {numbers}` lets {_it_or_them(infos)} start"
+            self.logger.warning(text)
+        self._told_held = held
+
+    def _queued_number(self, info: SubmittedJobInfo) -> str:
+        """Return the number of the Slurm job for whose start a job of Snakemake waits."""
+        return str(info.external_jobid)
 
     async def sleep(self) -> None:
         """Wait until the next query of Slurm is due."""
@@ -768,6 +843,16 @@ def gres_option(gres: str | None) -> str:
     return f" --gres={shlex.quote(str(gres))}" if gres else ""
 
 
+def _is_held(reason: str) -> bool:
+    """Return whether a job with this reason or state waits until somebody releases it."""
+    return "held" in reason.lower() or reason in queue.HELD
+
+
+def _it_or_them(infos: Sequence[SubmittedJobInfo]) -> str:
+    """Return the pronoun for these jobs."""
+    return "them" if len(infos) > 1 else "it"
+
+
 def describe_environment_options() -> str:
     """Return a clause for error messages: environment variables that set options of sbatch.
 
@@ -777,7 +862,7 @@ def describe_environment_options() -> str:
     return f"; the environment has {', '.join(options)}" if options else ""
 
 
-def _excluded_nodes(call: str) -> list[str]:
+def excluded_nodes(call: str) -> list[str]:
     """Return the node lists that an sbatch line excludes; a file of nodes is read."""
     texts = (
         Path(text).read_text() if "/" in text else text

@@ -5,17 +5,26 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from snakemake_interface_common.exceptions import WorkflowError
 
 from .slurm_client import NoAnswer, QueuedJob, SlurmClient
 
-#: States of a failed job. A preempted job may start again; a revoked one is another cluster's.
+#: States of a failed job. A preempted job may start again.
 FAILED = {
     *("BOOT_FAIL", "CANCELLED", "DEADLINE", "ERROR", "FAILED", "LAUNCH_FAILED", "NODE_FAIL"),
-    *("OUT_OF_MEMORY", "RECONFIG_FAIL", "REVOKED", "TIMEOUT"),
+    *("OUT_OF_MEMORY", "RECONFIG_FAIL", "TIMEOUT"),
 }
+#: States of a job that waits until somebody releases it; others are pending with such a reason.
+HELD = ("REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT")
+#: State of a job that another cluster of a federation has started. It does not change when the job
+#: ends there.
+REVOKED = "REVOKED"
+#: State of a job that Slurm no longer lists and whose end is not known. Slurm has no such word.
+GONE = "GONE"
 COMPLETED, COMPLETING, PENDING, PREEMPTED = "COMPLETED", "COMPLETING", "PENDING", "PREEMPTED"
+_T = TypeVar("_T")
 _ENDED = {*FAILED, COMPLETED, PREEMPTED}
 _RUNNING = {"RUNNING", "SUSPENDED", "STOPPED", "SIGNALING"}
 #: Beginning of the text by which a job is recognised in its comment, and the end of its name.
@@ -124,27 +133,48 @@ def query_jobs(
     Raises:
         WorkflowError: Slurm does not show its queue; jobs could be submitted twice.
     """
+    jobs = require_answer(
+        lambda: confirm_empty_answer(slurm.jobs, sleep), "jobs of an earlier start", sleep
+    )
+    return [job for job in jobs if job.workdir == workdir]
+
+
+def require_answer(
+    query: Callable[[], _T | NoAnswer],
+    what: str,
+    sleep: Callable[[float], object] = time.sleep,
+) -> _T:
+    """Return the answer of `query`, which is repeated `QUERIES` times without an answer.
+
+    Args:
+        query: Returns the answer, or NoAnswer.
+        what: What the queue may have, for the message.
+        sleep: Waits for a number of seconds.
+
+    Raises:
+        WorkflowError: Slurm does not answer.
+    """
     why = ""
-    for query in range(QUERIES):
-        if query:
+    for number in range(QUERIES):
+        if number:
             sleep(PAUSE_S)
-        answer = confirm_empty_answer(slurm.jobs, sleep)
+        answer = query()
         if not isinstance(answer, NoAnswer):
-            return [job for job in answer if job.workdir == workdir]
+            return answer
         why = answer.why
     raise WorkflowError(
-        "Slurm does not show its queue, in which jobs of an earlier start may be: "
+        f"Slurm does not show its queue, in which {what} may be: "
         f"{why}; start again when `squeue --me` answers"
     )
 
 
 def confirm_empty_answer(
-    query: Callable[[], list[QueuedJob] | NoAnswer], sleep: Callable[[float], object]
-) -> list[QueuedJob] | NoAnswer:
-    """Call `query`, and once more if its answer lists no job; return the last answer.
+    query: Callable[[], list[_T] | NoAnswer], sleep: Callable[[float], object]
+) -> list[_T] | NoAnswer:
+    """Call `query`, and once more if its answer lists nothing; return the last answer.
 
     Args:
-        query: Returns the jobs in the queue, or NoAnswer.
+        query: Returns the jobs or steps in the queue, or NoAnswer.
         sleep: Waits for a number of seconds.
     """
     answer = query()

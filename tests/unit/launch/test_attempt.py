@@ -325,3 +325,33 @@ def test_a_killed_rank_leaves_no_temporary_files(
     cause = Attempt.begin(tmp_path / "job").run_ranks(tmp_path / "rank.py", [], spec, *WAITS_S)
     assert cause is not None and cause.message == "killed by SIGKILL", cause
     assert {*temporary.iterdir()} == {other, temporary / "made"}
+
+
+@pytest.mark.usefixtures("unhandled_signals")
+def test_a_signal_after_the_record_is_published_makes_no_failure(tmp_path: Path) -> None:
+    def work(attempt: Attempt) -> None:
+        (attempt.scratch / attempts.RECORD).write_text("{}")
+        launching.publish_record(attempt.scratch, tmp_path / "run.json", ())
+        signal.raise_signal(signal.SIGTERM)
+
+    launching.run_next_attempt(tmp_path / "run.json", RunRequest(spec=local_spec()), work)
+    assert (tmp_path / "run.json").exists()
+    assert not [*tmp_path.rglob("failure.json")]
+
+
+@pytest.mark.parametrize("kind", [ValueError, IncompleteError])
+def test_exceptions_of_the_launcher_are_masked(
+    kind: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    secret = "4f1c9d7e2b8a"
+    monkeypatch.setenv("API_TOKEN", secret)
+
+    def work(attempt: Attempt) -> None:
+        (attempt.scratch / "rank-0.log").write_text(f"token {secret}\n")
+        raise kind(f"token {secret}", *([[0]] if kind is IncompleteError else []))
+
+    with pytest.raises(SystemExit):
+        launching.run_next_attempt(tmp_path / "run.json", RunRequest(spec=local_spec()), work)
+    text = (tmp_path / "failure.json").read_text() + capfd.readouterr().err
+    assert "token ***" in text and secret not in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from builders import local_spec
 from msgspec.structs import replace
 from tfscaling.launch import checkpoint_folder
 from tfscaling.launch.checkpoint_folder import CheckpointState
-from tfscaling.record.attempts import Beginning
+from tfscaling.record.attempts import Beginning, remove_checkpoints
 from tfscaling.study.run_spec import RunSpec
 
 CODE = {"model.py": "a" * 64}
@@ -113,3 +114,16 @@ def test_a_program_finds_what_it_has_written(tmp_path: Path) -> None:
     second = begin(tmp_path, 2, program)
     assert (second.checkpoint, second.first_attempt) == ("program", 1)
     assert (checkpoint_folder.program_folder(second) / "newest").read_text() == "epoch 3"
+
+
+def test_a_training_begins_where_files_of_an_earlier_one_cannot_be_removed(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On NFS, a file that a process has open stays in its folder."""
+    monkeypatch.setattr(shutil, "rmtree", lambda *_, **__: None)
+    found = begin(run, 2, spec(epochs=9))
+    assert (found.checkpoint, found.first_attempt) == (None, 2)
+    assert [path.name for path in (run / "checkpoints").iterdir()] == ["training.json"]
+    monkeypatch.undo()
+    remove_checkpoints(run)
+    assert not any("checkpoints" in path.name for path in run.iterdir())

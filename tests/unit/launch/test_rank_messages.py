@@ -7,6 +7,7 @@ import json
 import os
 import random
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -381,3 +382,53 @@ def test_the_secret_is_in_no_file_and_no_command_line(
     secret = address.split()[1].encode()
     assert len(bytes.fromhex(secret.decode())) == 32
     assert not any(secret in path.read_bytes() for path in tmp_path.iterdir())
+
+
+def test_a_rank_whose_last_events_were_lost_writes_all_of_them(
+    messages: RankMessageServer, tmp_path: Path
+) -> None:
+    """The network may break just before the end: the kernel still accepts what is sent."""
+    relay, ends = socket.create_server(("127.0.0.1", 0)), list[socket.socket]()
+    with messages.serve("127.0.0.1", 1) as address:
+        secret = address.partition(" ")[2]
+
+        def carry() -> None:
+            """Connect the rank with the launcher until the event `start`, then drop all."""
+            here, _ = relay.accept()
+            there = socket.create_connection(place(address))
+            ends.extend((here, there))
+            here.sendall(there.recv(link.CHALLENGE_BYTES))
+            here.settimeout(0.2)
+            while names(messages, 0) != ["start"]:
+                with contextlib.suppress(TimeoutError):  # the launcher still reads
+                    there.sendall(here.recv(1 << 16))
+
+        thread = threading.Thread(target=carry)
+        thread.start()
+        host, port = relay.getsockname()
+        own = LauncherConnection(f"{host}:{port} {secret}", 0)
+        log = log_of(tmp_path, 0, own)
+        log.add(EventName.START)
+        thread.join()
+        assert own.wait_until_delivered()
+        ends[0].setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        ends[0].close()  # which the rank does not notice by itself
+        log.add(EventName.END)
+        if not own.wait_until_delivered():
+            log.write_posted()
+        messages.update(files=True)
+        assert names(messages, 0) == ["start", "end"]
+        ends[1].close()
+    relay.close()
+
+
+def test_events_that_the_launcher_has_are_in_no_file(
+    messages: RankMessageServer, address: str, tmp_path: Path
+) -> None:
+    own = LauncherConnection(address, 0)
+    log = log_of(tmp_path, 0, own)
+    for _ in range(100):
+        log.add(EventName.PROGRESS, text="x" * 10_000)
+    assert own.wait_until_delivered()
+    wait_until(lambda: len(messages.events.get(0, [])) == 100)
+    assert not [*tmp_path.glob("rank-*")]

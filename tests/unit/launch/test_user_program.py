@@ -10,6 +10,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 import venv
 from pathlib import Path
 from typing import Any
@@ -459,3 +460,34 @@ def test_a_program_with_other_gpus_than_requested_does_not_begin(
         event for event in events.read_events_by_rank(tmp_path / "run")[0] if event.name == "failed"
     ]
     assert failed.details["error"] == "DeviceError"
+
+
+def test_a_progress_bar_is_activity(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """It may end no line for hours. Of its line, the shown text explains a failure."""
+    program = user_program.UserProgram(local_spec())
+    read, write = os.pipe()
+    with os.fdopen(read, "rb") as output:
+        thread = threading.Thread(target=program._copy_output, args=(output,))
+        thread.start()
+        size = os.write(write, b"\r10%")
+        wait_until(lambda: program._output_bytes == size)
+        for _ in range(200):
+            size += os.write(write, b"\r20%" + b" " * 1000)
+        size += os.write(write, b"\rall\r")
+        wait_until(lambda: program._output_bytes == size)
+        os.write(write, b"\nnext\r\n\r30%\rerror: 7")
+        os.close(write)
+        thread.join()
+    assert program._last_lines() == ["all", "next", "error: 7"]
+
+
+def test_a_secret_that_only_the_rank_has_is_masked(tmp_path: Path) -> None:
+    """As from a file that `setup` sources: the launcher does not know it."""
+    secret = random.randbytes(8).hex()
+    (tmp_path / "secrets.sh").write_text(f"export HUB_TOKEN={secret}\n")
+    code = "import os, sys; print(os.environ['HUB_TOKEN']); sys.exit(3)"
+    cause = cause_of(tmp_path, code, setup=[f"source {tmp_path}/secrets.sh"])
+    assert "***" in cause["last_lines"] and secret not in json.dumps(cause)
+    assert secret not in (tmp_path / "run/failure.json").read_text()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from slurm_executor import Slurm, Start, Started, Sweep
+from slurm_executor import Slurm, Start, Started, StartedAllocation, Sweep
 
 
 @pytest.fixture
@@ -34,3 +35,24 @@ def start(tmp_path: Path, sweep: Sweep, slurm: Slurm) -> Iterator[Start]:
     yield make
     for executor in started:
         executor.shutdown()
+
+
+@pytest.fixture
+def begin(tmp_path: Path, slurm: Slurm, sweep: Sweep) -> Iterator[Callable[..., StartedAllocation]]:
+    """Starts executors whose allocation is job 7, and shuts them down in the end.
+
+    Their fake sruns end with the test, also if it is killed: they read from a pipe that it holds.
+    """
+    started: list[StartedAllocation] = []
+    slurm.states()
+    os.mkfifo(slurm.folder / "running")
+    held = os.open(slurm.folder / "running", os.O_RDWR | os.O_CLOEXEC)
+
+    def make(**settings: Any) -> StartedAllocation:
+        started.append(StartedAllocation(tmp_path, sweep, **settings))
+        return started[-1]
+
+    yield make
+    for executor in started:
+        executor.shutdown()
+    os.close(held)

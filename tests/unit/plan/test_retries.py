@@ -23,14 +23,15 @@ def test_what_user_code_raises_lasts_unless_a_file_or_connection_may_do_it() -> 
     assert [*map(is_permanent, found)] == [True, False, False]
 
 
-@pytest.mark.parametrize("has_checkpoint", [True, False])
+@pytest.mark.parametrize("checkpoint", ["steps=5", "program/newest.keras", "program", ""])
 def test_a_time_limit_is_not_paid_twice_without_a_checkpoint(
-    has_checkpoint: bool, tmp_path: Path
+    checkpoint: str, tmp_path: Path
 ) -> None:
+    """Files of a program are a checkpoint; its empty folder is none."""
+    has_checkpoint = checkpoint not in ("program", "")
     write_failure(tmp_path, RUN, kind="time_limit")
     folder = tmp_path / RUN.spec.path
-    if has_checkpoint:
-        (folder / "checkpoints/steps=5").mkdir(parents=True)
+    (folder / "checkpoints" / checkpoint).mkdir(parents=True)
     assert SlurmSweep({}).has_permanent_failure(folder / "run.json") is not has_checkpoint
 
 

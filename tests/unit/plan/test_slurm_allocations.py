@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import snakemake_executor_plugin_slurm_allocation as allocation
@@ -17,6 +15,7 @@ from slurm_executor import (
     Sweep,
     decorated,
     listed,
+    site,
 )
 from snakemake_executor_plugin_slurm_allocation import grants
 from snakemake_executor_plugin_slurm_allocation.grants import NAME, Grants
@@ -122,44 +121,6 @@ def test_an_allocation_has_the_nodes_in_slurms_order_and_its_end(slurm: Slurm) -
 # --- steps ---
 
 
-@pytest.fixture
-def begin(tmp_path: Path, slurm: Slurm, sweep: Sweep) -> Iterator[Callable[..., StartedAllocation]]:
-    """Starts executors whose allocation is job 7, and shuts them down in the end.
-
-    Their fake sruns end with the test, also if it is killed: they read from a pipe that it holds.
-    """
-    started: list[StartedAllocation] = []
-    os.mkfifo(slurm.folder / "running")
-    held = os.open(slurm.folder / "running", os.O_RDWR | os.O_CLOEXEC)
-
-    def make(**settings: Any) -> StartedAllocation:
-        started.append(StartedAllocation(tmp_path, sweep, **settings))
-        return started[-1]
-
-    yield make
-    for executor in started:
-        executor.shutdown()
-    os.close(held)
-
-
-def site(slurm: Slurm, nodes: int, *steps: str, states: str = "", srun: str = "") -> None:
-    """Let Slurm have an allocation of nodes n1, n2, …, and steps as `NUMBER NAME NODES`."""
-    everything = f"n[1-{nodes}]"
-    job = f"7|RUNNING|None|{NAME}|cpu|{everything}|N/A|N/A|/f|".replace("|", SEPARATOR)
-    lines = "\n".join(step.replace(" ", SEPARATOR) for step in steps)
-    slurm.answer(
-        "squeue",
-        f"case \"$*\" in *--steps*) cat <<'END'\n{lines}\nEND\n;; *) echo '{job}';; esac",
-    )
-    hosts = {f"n[1-{n}]": " ".join(f"n{k + 1}" for k in range(n)) for n in range(1, nodes + 1)}
-    hosts |= {f"n{n}": f"n{n}" for n in range(1, nodes + 1)}
-    cases = "\n".join(f"'{text}') printf '%s\\n' {names};;" for text, names in hosts.items())
-    slurm.answer("scontrol", f'case "$3" in {cases} esac')
-    slurm.answer("sbatch", "echo 7")
-    slurm.answer("sinfo", f"echo '{states}'")
-    slurm.answer("srun", srun or f"exec timeout 600 cat {slurm.folder}/running")
-
-
 STEP = "slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-11-29T10:00:00"
 
 
@@ -174,6 +135,10 @@ STEP = "slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-11-29T10:00:00"
         (f"echo '{STEP} DUE TO TIME LIMIT ***' >&2; exit 1", "", "TIMEOUT"),
         (f"echo '{STEP} DUE TO PREEMPTION ***' >&2; exit 1", "", "PREEMPTED"),
         (f"echo '{STEP} ***' >&2; exit 1", "", "CANCELLED"),
+        # Slurm 26.05
+        (f"echo '{STEP} DUE to SIGNAL Terminated ***' >&2; exit 1", "", "CANCELLED"),
+        (f"echo '{STEP} DUE TO TASK FAILURE ***' >&2; exit 1", "", "FAILED"),
+        (f"echo '{STEP} DUE TO JOB REQUEUE ***' >&2; exit 1", "", "REQUEUED"),
         ("echo 'srun: error: n1: task 0: Out Of Memory' >&2; exit 1", "", "OUT_OF_MEMORY"),
         ("echo 'srun: error: n1: task 0: Exited with exit code 1' >&2; exit 1", "", "FAILED"),
         ("echo '    srun: error: Node failure on n1' >&2; exit 1", "n1|allocated*", "FAILED"),

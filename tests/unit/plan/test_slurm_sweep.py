@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from builders import manifest_of, record_of, valid_config
 from fake_programs import program
+from tfscaling.launch import rank_files
 from tfscaling.plan.retries import SlurmSweep
 from tfscaling.record import attempts, run_record, run_states
 from tfscaling.record.attempts import Cause, FailureReport, Kind
@@ -231,3 +232,53 @@ def test_what_cannot_be_written_is_printed(tmp_path: Path, state: str) -> None:
     output.parent.symlink_to("nowhere")
     SlurmSweep({str(output): RUN.spec}, printed.append).report_failure(output, "17", state)
     assert printed and all("job 17" in line and "File exists" in line for line in printed)
+
+
+@pytest.mark.parametrize("left", [run_record.FAILURE, attempts.RECORD])
+def test_a_job_that_began_no_attempt_has_its_own_report(
+    left: str, sweep: SlurmSweep, output: Path, tmp_path: Path
+) -> None:
+    """The report and the record of the attempt before it stay as they are."""
+    first = attempt(output, 1)
+    (first / attempts.RECORD).write_text("{}")
+    if left == run_record.FAILURE:
+        (first / attempts.RECORD).unlink()
+        sweep.report_failure(output, "100", "NODE_FAIL")
+    before = {path.name: path.read_bytes() for path in first.iterdir()}
+    log = tmp_path / "101.log"
+    log.write_text("OSError: [Errno 122] Disk quota exceeded\n")
+    sweep.report_failure(output, "101", "FAILED", log)
+    failure = attempts.read_failure(output.parent)
+    assert failure is not None and (failure.slurm_job, failure.attempt) == ("101", 2)
+    assert "Disk quota exceeded" in failure.cause.message
+    assert {path.name: path.read_bytes() for path in first.iterdir()} == before
+    failed = 2 if left == run_record.FAILURE else 1
+    assert attempts.failed_attempts(output.parent).number == failed
+    # as the launcher of the next attempt reports
+    second = attempt(output, 2)
+    cause = Cause(kind="stalled", message="no progress")
+    report = FailureReport(axes=RUN.spec.axes, attempt=2, cause=cause, slurm_job="102")
+    for folder in (second, output.parent):
+        attempts.write_failure(folder, report)
+    sweep.report_failure(output, "102", "FAILED")
+    assert attempts.read_failure(output.parent) == report
+
+
+def test_a_job_that_slurm_no_longer_lists_has_a_report(sweep: SlurmSweep, output: Path) -> None:
+    sweep.report_failure(output, "17", "GONE")
+    cause = attempts.cause_of(output.parent)
+    assert cause is not None and "job 17 left the queue" in cause.message
+
+
+def test_of_a_log_of_gigabytes_the_end_is_read(
+    sweep: SlurmSweep, output: Path, tmp_path: Path
+) -> None:
+    """Otherwise the driver, and a launcher, would need as much memory."""
+    log = tmp_path / "17.log"
+    with log.open("wb") as file:
+        file.seek(1 << 40)
+        file.write(b"\nOSError: [Errno 122] Disk quota exceeded\n")
+    sweep.report_failure(output, "17", "FAILED", log)
+    cause = attempts.cause_of(output.parent)
+    assert cause is not None and "Disk quota exceeded" in cause.message
+    assert rank_files.last_lines(log, 500) == ("OSError: [Errno 122] Disk quota exceeded",)

@@ -312,7 +312,8 @@ class SlurmClient:
         Returns:
             The jobs in squeue's order, or NoAnswer.
         """
-        which = [f"--jobs={','.join(numbers)}"] if numbers else ["--me"]
+        # in all partitions, also hidden ones, and of a federation also those started elsewhere
+        which = ["--all", f"--jobs={','.join(numbers)}" if numbers else "--me"]
         which += [f"--name={','.join(names)}"] if names else []
         layout = (f"--states={states}", "--noheader", f"--format={QUEUE_FORMAT}")
         answer = self._query("squeue", *which, *layout)
@@ -330,7 +331,7 @@ class SlurmClient:
         """
         which = [f"--jobs={job}"] if job else []
         layout = ("--noheader", f"--format={SEPARATOR.join(['%i', '%j', '%N'])}")
-        answer = self._query("squeue", "--steps", "--me", *layout, *which)
+        answer = self._query("squeue", "--all", "--steps", "--me", *layout, *which)
         if isinstance(answer, NoAnswer):
             return [] if job and _NO_SUCH_JOB in answer.why else answer
         rows = (line.split(SEPARATOR) for line in answer.split("\n"))
@@ -353,6 +354,18 @@ class SlurmClient:
             f"--name={','.join(names)}",
         )
         return rows if isinstance(rows, NoAnswer) else dict(rows)
+
+    def accounted_state(self, number: str) -> str | NoAnswer:
+        """Return the state of a job or step from sacct, such as `CANCELLED`; "" if unknown.
+
+        Args:
+            number: Number of the job, or JOB.STEP.
+        """
+        rows = self._query_sacct(("State",), f"--jobs={number}", allocations="." not in number)
+        if isinstance(rows, NoAnswer):
+            return rows
+        # it may name who has cancelled the job: CANCELLED by 0
+        return rows[-1][0].partition(" ")[0] if rows else ""
 
     def accounted_waits(self, partition: str, days: int) -> list[list[str]] | NoAnswer:
         """Return times and size of all users' past jobs in a partition, from sacct.

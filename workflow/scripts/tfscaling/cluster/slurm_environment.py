@@ -46,6 +46,14 @@ def run_node_list(environ: Mapping[str, str]) -> str | None:
     return environ.get("TFSCALING_NODES") or None
 
 
+def run_gres(environ: Mapping[str, str]) -> str | None:
+    """Return the GPUs on each node of a run that uses only a part of its job, as `gpu:2`; or None.
+
+    The executor `slurm-allocation` sets it as TFSCALING_GRES: the job may have more GPUs.
+    """
+    return environ.get("TFSCALING_GRES") or None
+
+
 def step_id(environ: Mapping[str, str]) -> str | None:
     """Return the id of the step that runs this task, such as 12.0; None outside a step."""
     job, step = job_id(environ), environ.get("SLURM_STEP_ID")

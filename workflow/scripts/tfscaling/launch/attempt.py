@@ -143,10 +143,7 @@ class Attempt:
             messages.update()
             if cause is not None:
                 cause = failures.mark_missing_gpus(cause, self.scratch)
-                secrets = crashes.find_secrets(
-                    {**os.environ, **env}, spec.recipe.program, settings.setup
-                )
-                return crashes.mask_secrets_of_cause(cause, secrets)
+                return _mask_secrets(spec, cause)
             messages.wait_for_files(range(geometry.tasks), latency_wait_s)
             return None
 
@@ -187,8 +184,10 @@ class Attempt:
     def fail(self, spec: RunSpec, cause: Cause) -> NoReturn:
         """Print the cause, write it to failure.json, and end this process with exit status 1.
 
+        Secrets of the run are masked.
         After a preemption, the job is requeued before the exit, if Slurm allows it.
         """
+        cause = _mask_secrets(spec, cause)
         print(f"FAILED: {cause.sentence}", file=sys.stderr)
         lines = map(make_visible, cause.last_lines)
         print("\n".join(f"    {line}" for line in lines), file=sys.stderr)
@@ -209,6 +208,13 @@ class Attempt:
                 signal.signal(number, signal.SIG_DFL)
             slurm_job.requeue_own_job(os.environ)
         sys.exit(1)
+
+
+def _mask_secrets(spec: RunSpec, cause: Cause) -> Cause:
+    """Return the cause with `***` in place of the secrets of a run that the launcher knows."""
+    environ, settings = {**os.environ, **spec.measured.env}, spec.measured
+    secrets = crashes.find_secrets(environ, spec.recipe.program, settings.setup)
+    return crashes.mask_secrets_of_cause(cause, secrets)
 
 
 def _reachable_name(environ: Mapping[str, str]) -> str:
@@ -285,6 +291,10 @@ def publish_record(
     """
     for name in names:
         attempts.publish(attempt / name, record_file.with_name(name))
+    # with its record the run is finished: a signal makes no failure of it
+    for number in supervisor.SIGNALS:
+        if signal.getsignal(number) is _raise_cancelled:
+            signal.signal(number, signal.SIG_IGN)
     attempts.publish(attempt / attempts.RECORD, record_file)
     if names:  # else the record has no measurement: what is left shows why
         attempts.remove_temporary_files(attempt)

@@ -29,7 +29,7 @@ from tfscaling.study.run_spec import RunSpec
 
 #: In the folder of checkpoints: the file that identifies the training that wrote them, and the
 #: folder with files of a user's program.
-IDENTITY, OF_PROGRAM = "training.json", "program"
+IDENTITY, OF_PROGRAM = "training.json", attempts.PROGRAM_CHECKPOINTS
 #: In a checkpoint: the file with everything that is no array.
 STATE = "state.json"
 #: Number of checkpoints that are kept: the newest, and one more in case the disk loses a part of
@@ -142,7 +142,7 @@ def begin_training(
     if spec.recipe.program:
         own = program_folder(beginning)
         own.mkdir(exist_ok=True)
-        if any(own.iterdir()):
+        if attempts.has_program_files(folder):
             beginning = msgspec.structs.replace(beginning, checkpoint=OF_PROGRAM)
     for steps, path in reversed(list_checkpoints(folder)):
         state = read_complete(path, spec.geometry.tasks)

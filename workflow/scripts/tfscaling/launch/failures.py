@@ -304,7 +304,8 @@ def add_hang_lines(cause: Cause, folder: Path) -> Cause:
         folder: The attempt's folder, with events in which the ranks have reported these lines.
     """
     places: dict[str, list[int]] = {}
-    for rank, lines in events.read_events_by_rank(folder).items():
+    seen = events.read_events_by_rank(folder)
+    for rank, lines in seen.items():
         for event in lines:
             if event.name is EventName.FAILED and event.details["error"] == HUNG:
                 places.setdefault(event.details["message"], []).append(rank)
@@ -312,7 +313,8 @@ def add_hang_lines(cause: Cause, folder: Path) -> Cause:
     hung = [f"{_name_ranks(ranks)} hung at {place}" for place, ranks in places.items()]
     log = rank_files.rank_log(folder, cause.rank or 0)
     message = "; ".join([cause.message, *hung[:_PLACES_MAX], f"log: {log}"])
-    return replace(cause, message=message, last_lines=rank_files.last_lines(log))
+    last = _last_lines_of_rank(seen.get(cause.rank or 0, ()), log)
+    return replace(cause, message=message, last_lines=last)
 
 
 def is_program_running(folder: Path, ignored_rank: int | None = None) -> bool:
@@ -400,8 +402,22 @@ def cause_of_rank(
         exit_code=exit_code,
         log=str(log),
         last_event=lines[-1].name if lines else None,
-        last_lines=rank_files.last_lines(log),
+        last_lines=_last_lines_of_rank(lines, log),
     )
+
+
+def _last_lines_of_rank(rank_events: Sequence[Event], log: Path) -> tuple[str, ...]:
+    """Return the last lines of a rank's output as the rank has sent them, else from its log.
+
+    The rank masks secrets that only its own environment has.
+
+    Args:
+        rank_events: The rank's events.
+        log: The rank's log.
+    """
+    failed = (event for event in rank_events if event.name is EventName.FAILED)
+    sent = next((event.details.get("last_lines") for event in failed), None)
+    return tuple(map(str, sent)) if sent else rank_files.last_lines(log)
 
 
 def describe_exit(code: int | None) -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tfscaling.cluster import process_management
 from tfscaling.cluster.gpu_allocation import ClusterError, gpu_variable, gpus_here
-from tfscaling.cluster.slurm_environment import run_node_list
+from tfscaling.cluster.slurm_environment import run_gres, run_node_list
 from tfscaling.files import atomic
 from tfscaling.launch import containers
 from tfscaling.launch.rank_files import rank_log
@@ -141,6 +141,7 @@ def srun(request: LaunchRequest) -> list[Command]:
         f"--ntasks-per-node={shape.tasks_per_node_max}",
         "--distribution=block",
         *([f"--nodelist={part}"] if (part := run_node_list(os.environ)) else []),
+        *([f"--gres={gres}"] if (gres := run_gres(os.environ)) else []),
         f"--cpus-per-task={request.cpus_per_task}",
         *([f"--mpi={request.mpi}"] if request.mpi else []),
         *request.binding,

@@ -7,11 +7,14 @@ has the launcher's side. A rank without a connection writes files instead.
 
 from __future__ import annotations
 
+import fcntl
 import hmac
 import select
 import socket
 import struct
+import termios
 import threading
+import time
 
 from tfscaling.record import clock
 from tfscaling.record.clock import Offset
@@ -32,6 +35,9 @@ YES, NO = b"\1", b"\0"
 _CONNECT_S, _ANSWER_S = 2.0, 30.0
 #: Seconds without an acknowledgement after which the kernel gives up the connection.
 _LOST_S = 15
+#: The kernel's number of bytes that wait for an acknowledgement (tcp(7), SIOCOUTQ), and the pause
+#: between two queries.
+_QUEUED_BYTES, _DELIVERY_POLL_S = struct.Struct("i"), 0.002
 
 
 def compute_proof(secret: str, challenge: bytes, rank: int) -> bytes:
@@ -133,6 +139,28 @@ class LauncherConnection:
         self._send(COORDINATOR)
         self._socket.settimeout(None)
         return self._receive(len(YES)) == YES
+
+    def wait_until_delivered(self) -> bool:
+        """Wait until the launcher's host has acknowledged everything that was sent.
+
+        Returns:
+            False if the connection is lost, or if nothing was acknowledged for `_LOST_S` seconds.
+        """
+        until_s = time.monotonic() + _LOST_S
+        while self.is_open and time.monotonic() < until_s:
+            try:
+                (waiting,) = _QUEUED_BYTES.unpack(
+                    fcntl.ioctl(self._socket, termios.TIOCOUTQ, bytes(_QUEUED_BYTES.size))
+                )
+                self._socket.getpeername()  # fails if the connection is lost
+                if not waiting:
+                    # the kernel discards what it could not send
+                    return not self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            except OSError:
+                break
+            time.sleep(_DELIVERY_POLL_S)
+        self.is_open = False
+        return False
 
     def wait_for_give_up(self, limit_s: float) -> bool:
         """Wait at most `limit_s` seconds for the message that the launcher ends hanging ranks.

@@ -10,9 +10,12 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from tfscaling.files import log_files
 from tfscaling.record import run_record
 from tfscaling.record.rank_report import RankReport
 
+#: Number of lines at the end of a rank's log that a failure report has.
+LAST_LINES = 30
 #: File with the reports of ranks that have a connection, one a line.
 REPORTS = "ranks.reports.jsonl"
 
@@ -27,9 +30,9 @@ def rank_log(folder: Path, rank: int | str) -> Path:
     return folder / f"rank-{rank}.log"
 
 
-def last_lines(log: Path, count: int = 30) -> tuple[str, ...]:
-    """Return the last `count` lines of a log; () if the log does not exist."""
-    return tuple(log.read_text(errors="replace").splitlines()[-count:]) if log.exists() else ()
+def last_lines(log: Path, count: int = LAST_LINES) -> tuple[str, ...]:
+    """Return up to `count` lines at the end of a log; () if the log does not exist."""
+    return log_files.last_lines(log, count)
 
 
 def report_path(folder: Path, rank: int) -> Path:

@@ -16,7 +16,8 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -201,11 +202,14 @@ class WorkFailedError(Exception):
     Attributes:
         name: Class of the program's exception, or how the program ended.
         status: Exit status with which this process ends.
+        last_lines: The last lines of the program's output, without secrets.
     """
 
-    def __init__(self, name: str, message: str, status: int) -> None:
+    def __init__(
+        self, name: str, message: str, status: int, last_lines: Sequence[str] = ()
+    ) -> None:
         super().__init__(message)
-        self.name, self.status = name, status
+        self.name, self.status, self.last_lines = name, status, last_lines
 
 
 def make_parser(description: str) -> argparse.ArgumentParser:
@@ -275,7 +279,7 @@ def run_as_rank(
             off = offset.extend_until(last.measure_offset())._asdict()
         report = msgspec.structs.replace(report, clock=RankClock(**off), use=use)
     except WorkFailedError as error:
-        _add_failure(events, meter, spec, error.name, str(error), of_program=True)
+        _add_failure(events, meter, spec, error.name, str(error), error.last_lines, of_program=True)
         print(error, file=sys.stderr)
         sys.exit(error.status)
     except Exception as error:
@@ -284,6 +288,8 @@ def run_as_rank(
     if not send_report(report, last):
         write_json(rank_files.report_path(folder, cluster.rank), report)
     events.add(EventName.END)
+    if own is not None and not own.wait_until_delivered():
+        events.write_posted()
     temporary.close()
     sys.stdout.flush()
     # TensorFlow's servers and coordinator have no shutdown, and iterators that are being freed may
@@ -408,9 +414,13 @@ def _add_failure(
     spec: RunSpec,
     error: str,
     message: str,
+    lines: Sequence[str],
     **more: Any,
 ) -> None:
     """Log an event `failed` with the error, without secrets, and the rank's peak memory.
+
+    The launcher does not know the secrets that only this process has, as from a file that `setup`
+    sources.
 
     Args:
         events: The rank's event log.
@@ -418,6 +428,7 @@ def _add_failure(
         spec: The run.
         error: Class of the exception, or how a program ended.
         message: The error in words.
+        lines: The last lines of the output.
         **more: Further details of the event.
     """
     use = meter.end()
@@ -425,6 +436,10 @@ def _add_failure(
     peaks = {"rank_memory_gb": use.memory_gb, "gpu_memory_gb": on_gpu or None}
     secrets = crashes.find_secrets(os.environ, spec.recipe.program, spec.measured.setup)
     message = crashes.mask_secrets(message, secrets)[:2000]
+    last = lines[-rank_files.LAST_LINES :]
+    masked = [crashes.mask_secrets(line, secrets)[:2000] for line in last]
+    if masked:
+        more["last_lines"] = masked
     events.add(EventName.FAILED, error=error, message=message, **more, **peaks)
 
 
@@ -439,13 +454,15 @@ def _add_exception(
         spec: The run.
         error: The exception.
     """
+    # Python prints them afterwards
+    lines = "".join(traceback.format_exception(error)).splitlines()
     blamed = crashes.locate_exception(error, Path.cwd())
     if blamed is None:
-        _add_failure(events, meter, spec, type(error).__name__, str(error))
+        _add_failure(events, meter, spec, type(error).__name__, str(error), lines)
     else:
         words = blamed.error.removeprefix(f"{blamed.name}: ")
         place = msgspec.to_builtins(blamed.place)
-        _add_failure(events, meter, spec, blamed.name, words, place=place)
+        _add_failure(events, meter, spec, blamed.name, words, lines, place=place)
 
 
 def _end_orphaned(events: EventLog) -> None:

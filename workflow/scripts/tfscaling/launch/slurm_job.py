@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from tfscaling.cluster.nodelist import NodeListError, expand_node_list
 from tfscaling.cluster.slurm_client import NoAnswer, SlurmClient, is_node_down
 from tfscaling.cluster.slurm_environment import job_id, restarts, run_node_list
+from tfscaling.files import log_files
 from tfscaling.launch.rank_files import last_lines
 from tfscaling.record.attempts import Cause, Kind
 from tfscaling.record.run_record import SlurmJob
@@ -66,8 +67,6 @@ _NODE_FAILED = re.compile(r"srun: error: Node failure on (\S+)")
 _SRUN_ERROR = re.compile(r"error: (\S+): tasks? ([\d,-]+): (.+)")
 #: Name of Slurm's daemon of a step: its lines are in the logs of the step's ranks, too.
 _OF_STEP = "slurmstepd"
-#: Size of the end of a log that is searched.
-_LOG_END_BYTES = 1 << 16
 
 
 def describe_job(environ: Mapping[str, str]) -> SlurmJob | None:
@@ -276,10 +275,8 @@ def read_slurm_messages(log: Path | None) -> tuple[str, ...]:
         return ()
     found = [*last_lines(log, 500)]
     for path in sorted(log.parent.glob("rank-*.log")):  # which may be long
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - _LOG_END_BYTES))
-            end = file.read().decode(errors="replace")
-        found += [line for line in end.splitlines() if line.startswith(_OF_STEP)]
+        lines = log_files.read_end(path).splitlines()
+        found += [line for line in lines if line.startswith(_OF_STEP)]
     return tuple(found)
 
 

@@ -73,6 +73,7 @@ class Supervisor:
         #: The log of srun, if it starts the ranks.
         self._srun_log = commands[0].log if commands[0].rank is None else None
         self._processes: list[subprocess.Popen[bytes]] = []
+        self._ended: set[subprocess.Popen[bytes]] = set()
         self._signal: int | None = None
 
     def run(self) -> Cause | None:
@@ -115,12 +116,24 @@ class Supervisor:
             return Cause(kind="preempted", message=said, last_lines=cause.last_lines)
         return failures.find_lost_node(cause, self._srun_log)
 
+    def _poll(self, process: subprocess.Popen[bytes]) -> int | None:
+        """Return the exit code of a process of the launch; None while it runs.
+
+        When it has just ended, children that it left behind are killed. Later its number may belong
+        to another process.
+        """
+        code = process.poll()
+        if code is not None and process not in self._ended:
+            self._ended.add(process)
+            _signal_group(process, signal.SIGKILL)
+        return code
+
     def _exits(self) -> dict[int, int | None]:
         """Return rank → exit code, for ranks that srun did not start; None while a rank runs."""
         if self.commands[0].is_fork:
             return {**forked_ranks.read_exit_codes(self.folder)}
         pairs = zip(self.commands, self._processes, strict=True)
-        return {c.rank: process.poll() for c, process in pairs if c.rank is not None}
+        return {c.rank: self._poll(process) for c, process in pairs if c.rank is not None}
 
     def _store_signal(self, number: int, _: Any) -> None:
         """Store a signal that ends the launch: a signal handler."""
@@ -129,7 +142,7 @@ class Supervisor:
     def _forward_signal(self, number: int, _: Any) -> None:
         """Forward a warning signal to the ranks: a signal handler."""
         for process in self._processes:
-            if process.poll() is None:
+            if self._poll(process) is None:
                 _signal_group(process, number)
 
     def _watch(self) -> Cause | None:
@@ -143,7 +156,7 @@ class Supervisor:
             is_time = now_s - heard_s >= heartbeat.READ_INTERVAL_S
             stall = None
             try:
-                codes = [process.poll() for process in self._processes]
+                codes = [self._poll(process) for process in self._processes]
                 if is_time or None not in codes:
                     codes += self._exits().values()
                 if is_time:
@@ -216,20 +229,20 @@ class Supervisor:
             self._wait_for_all(grace_s - (time.monotonic() - begun_s))
         for number in (signal.SIGTERM, signal.SIGKILL):
             for process in self._processes:
-                if process.poll() is None:
+                if self._poll(process) is None:
                     _signal_group(process, number)
                     _signal_group(process, signal.SIGCONT)  # a stopped rank gets it only then
             self._wait_for_all(grace_s)
         for process in self._processes:
             process.wait()
-            _signal_group(process, signal.SIGKILL)  # children that a dead rank left behind
+            self._poll(process)
         if self._srun_log is not None and any(p.returncode < 0 for p in self._processes):
             self._signal_step("KILL")  # a killed srun ends no rank
 
     def _wait_for_all(self, limit_s: float) -> None:
         """Wait until all processes have ended, for at most `limit_s` seconds."""
         deadline = time.monotonic() + limit_s
-        while any(p.poll() is None for p in self._processes) and time.monotonic() < deadline:
+        while any(self._poll(p) is None for p in self._processes) and time.monotonic() < deadline:
             time.sleep(_POLL_S)
 
     def _terminate_ranks_by_slurm(self) -> bool:
@@ -245,7 +258,7 @@ class Supervisor:
         self._wait_for_all(_SRUN_REPORT_S)
         if any("CANCELLED" in line for line in slurm_job.read_slurm_messages(self._srun_log)):
             return True  # Slurm has already signalled the ranks
-        if all(process.poll() is not None for process in self._processes):
+        if all(self._poll(process) is not None for process in self._processes):
             return False
         return self._signal_step("TERM")
 
@@ -279,7 +292,7 @@ class Supervisor:
     def _describe_killed_starter(self) -> str | None:
         """Return that a signal ended the process which starts all ranks; None if none did."""
         is_fork = self.commands[0].is_fork
-        code = self._processes[0].poll() if is_fork or self._srun_log is not None else None
+        code = self._poll(self._processes[0]) if is_fork or self._srun_log is not None else None
         if code is None or code >= 0:
             return None
         starter = "the process that forks the ranks" if is_fork else "srun"

@@ -17,8 +17,8 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Sequence
+from io import BufferedReader
 from pathlib import Path
-from typing import IO
 
 from msgspec.structs import asdict, replace
 
@@ -54,6 +54,8 @@ OBSERVE = Path(__file__).resolve().parents[3] / "observe"
 OBSERVE_FIT = OBSERVE / "site"
 #: Number of lines at the end of the output that are kept to explain a failure.
 _TAIL_LINES = 500
+#: Size of the parts in which the output is read, and of the end of a line that is kept.
+_PART_BYTES, _LINE_BYTES_MAX = 1 << 16, 1 << 16
 #: Seconds for which the output is read after the program's end: processes that it left behind may
 #: keep it open.
 _DRAIN_S = 2.0
@@ -141,7 +143,7 @@ class UserProgram:
         started_s = events.add(EventName.PROGRAM_STARTED)
         child = self._child = _start_program(words, context.host, own_group=passes_on)
         done = threading.Event()
-        assert child.stdout is not None
+        assert isinstance(child.stdout, BufferedReader)
         reader = threading.Thread(target=self._copy_output, args=(child.stdout,), daemon=True)
         signs = threading.Thread(target=self._report_activity, args=(events, done), daemon=True)
         for thread in (reader, signs):
@@ -153,7 +155,8 @@ class UserProgram:
         sys.stdout.flush()
         log = rank_files.rank_log(context.folder, rank)
         if self._excess:
-            raise WorkFailedError("ObservationError", f"{self._excess}; log: {log}", 1)
+            text = f"{self._excess}; log: {log}"
+            raise WorkFailedError("ObservationError", text, 1, self._last_lines())
         if code:
             raise self._make_error(code, log)
         if blamed := crashes.find_ending_traceback(self._last_lines(), Path.cwd()):
@@ -162,7 +165,7 @@ class UserProgram:
                 f"{blamed.place}: {blamed.error}; a shell returns the status of its last command: "
                 f"write `set -euo pipefail` at the top of the script; log: {log}"
             )
-            raise WorkFailedError(blamed.name, text, 1)
+            raise WorkFailedError(blamed.name, text, 1, self._last_lines())
         observed = self._read_observed(rank, log)
         return ProgramReport(
             **asdict(self._describe_rank(context)),
@@ -208,7 +211,7 @@ class UserProgram:
             facts = _add_versions(facts, environment)
         return replace(place, gpu_names=names, host_facts=facts)
 
-    def _copy_output(self, output: IO[bytes]) -> None:
+    def _copy_output(self, output: BufferedReader) -> None:
         """Copy the program's output to the rank's log; also to a file if metrics are read from it.
 
         This is a thread's function, which returns at the end of the output.
@@ -216,14 +219,20 @@ class UserProgram:
         copy = self._report if _report_source(self._spec) == "output" else None
         with contextlib.ExitStack() as stack:
             file = stack.enter_context(copy.open("wb")) if copy else None
-            for line in iter(output.readline, b""):
-                self._output_bytes += len(line)
-                self._tail.append(line)
-                sys.stdout.buffer.write(line)
+            line = b""
+            # a progress bar ends no line for hours, but its output is activity
+            while part := output.read1(_PART_BYTES):
+                self._output_bytes += len(part)
+                sys.stdout.buffer.write(part)
                 sys.stdout.buffer.flush()
                 if file is not None:
-                    file.write(line)
+                    file.write(part)
                     file.flush()
+                *complete, line = (line + part).split(b"\n")
+                self._tail.extend(map(_shown_part, complete))
+                line = line[-_LINE_BYTES_MAX:]
+            if line:
+                self._tail.append(_shown_part(line))
 
     def _report_activity(self, events: EventLog, done: threading.Event) -> None:
         """Add an event `working` at intervals in which the program was active.
@@ -287,7 +296,8 @@ class UserProgram:
             if rank > 0 and _report_source(self._spec) != "events":
                 return Observed()
             text = f"the program ended without the report of `observe: {recipe.observe}`: {error}"
-            raise WorkFailedError("ObservationError", f"{text}; log: {log}", 1) from error
+            text = f"{text}; log: {log}"
+            raise WorkFailedError("ObservationError", text, 1, self._last_lines()) from error
 
     def _last_lines(self) -> list[str]:
         """Return the last lines of the program's output, without secrets.
@@ -312,7 +322,7 @@ class UserProgram:
         name, blamed = ended, crashes.find_last_traceback(lines, Path.cwd())
         if self._hung:
             place = str(blamed.place) if blamed and blamed.error.startswith("Fatal") else ""
-            return WorkFailedError(failures.HUNG, place, 1)
+            return WorkFailedError(failures.HUNG, place, 1, lines)
         aborted = crashes.find_abort_reason(ended, lines)
         if blamed is not None:
             name, text = blamed.name, f"{text}, {blamed.place}: {blamed.error}"
@@ -320,7 +330,13 @@ class UserProgram:
             text = f"{text}; {aborted}"
         elif blamed is None and (said := next((line for line in reversed(lines) if line), "")):
             text = f"{text}; its last line: {said[:300]}"
-        return WorkFailedError(name, f"{text}; log: {log}", code if code > 0 else 128 - code)
+        status = code if code > 0 else 128 - code
+        return WorkFailedError(name, f"{text}; log: {log}", status, lines)
+
+
+def _shown_part(line: bytes) -> bytes:
+    """Return what a terminal shows of a line: the part after the last carriage return."""
+    return line.rstrip(b"\r").rpartition(b"\r")[2]
 
 
 def program_environment(context: RankContext, spec: RunSpec) -> dict[str, str]:

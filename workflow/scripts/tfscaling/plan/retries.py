@@ -18,7 +18,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tfscaling.cluster.slurm_client import SlurmClient
-from tfscaling.files import outside_text
+from tfscaling.files import log_files, outside_text
 from tfscaling.record import attempts, crashes, run_record
 from tfscaling.record.attempts import Cause, FailureReport, Kind
 from tfscaling.record.run_record import DoesNotFit, Environment, SlurmJob
@@ -88,8 +88,11 @@ _KIND_OF_STATE: dict[str, Kind] = {
     "NODE_FAIL": "node_failed",
     "OUT_OF_MEMORY": "out_of_memory",
     "PREEMPTED": "preempted",
+    "REQUEUED": "requeued",
     "TIMEOUT": "time_limit",
 }
+#: What the executor reports instead of a state if Slurm no longer lists a job.
+_GONE = "GONE"
 
 
 #: Longest wait for Slurm's answer about a job that has ended, in seconds.
@@ -135,21 +138,23 @@ class SlurmSweep:
     ) -> None:
         """Write a failure report with Slurm's state, unless the launcher has written its own.
 
-        The error of a job that failed before its launcher started is read from its log. A run that
-        ran out of memory gets a record with the status does_not_fit.
+        The error of a job that failed before its launcher started is read from its log. A job that
+        began no attempt has its report in the run's folder only. A run that ran out of memory gets
+        a record with the status does_not_fit.
 
         Args:
             output: The file of the run's record.
             number: Number of the Slurm job, or JOB.STEP of a step.
-            state: Slurm's state of the job.
+            state: Slurm's state of the job; GONE if Slurm no longer lists it.
             log: The job's log.
         """
         spec, folder = self.specs.get(str(output)), output.parent
         last = _find_last_attempt(folder)
-        if spec is None or ((last or folder) / run_record.FAILURE).exists():
+        if spec is None or _has_report(last or folder, number):
             return
         what = "job" if number.isdecimal() else "step"
-        text = f"Slurm's {what} {number} ended as {state}, and its launcher left no report"
+        ended = "left the queue" if state == _GONE else f"ended as {state}"
+        text = f"Slurm's {what} {number} {ended}, and its launcher left no report"
         try:
             if state == "OUT_OF_MEMORY":
                 folder.mkdir(parents=True, exist_ok=True)
@@ -164,6 +169,10 @@ class SlurmSweep:
             environ = {**os.environ, **settings.env}
             secrets = crashes.find_secrets(environ, spec.recipe.program, settings.setup)
             cause = crashes.mask_secrets_of_cause(cause, secrets)
+        # an attempt with a report or a record is an earlier job's
+        reported = (run_record.FAILURE, attempts.RECORD)
+        if last is not None and any((last / name).exists() for name in reported):
+            last = None
         wall_time_s = _job_time_s(number)
         wall_time_s = _attempt_time_s(last) if wall_time_s is None else wall_time_s
         folders = filter(None, (last, folder))
@@ -185,7 +194,7 @@ class SlurmSweep:
         cause = attempts.cause_of(output.parent) if output.name == run_record.RECORD else None
         if cause is None:
             return False
-        has_checkpoint = any((output.parent / attempts.CHECKPOINTS).glob("steps=*"))
+        has_checkpoint = attempts.has_checkpoint(output.parent)
         return (cause.kind == "time_limit" and not has_checkpoint) or is_permanent(cause)
 
     def nodes_to_avoid(self, output: Path) -> list[str]:
@@ -212,13 +221,15 @@ class SlurmSweep:
         Args:
             cause: The cause.
             spec: The run.
-            *folders: The folders; the last one is the run's folder.
+            *folders: The folders: of the attempt, if the job began one, and of the run.
             wall_time_s: Wall time of the job in seconds; None if unknown.
             slurm_job: Number of the Slurm job, or JOB.STEP of a step; None without a job.
         """
+        number = max(attempts.attempt_numbers(folders[-1]), default=0)
+        has_begun = len(folders) > 1
         failure = FailureReport(
             axes=spec.axes,
-            attempt=max(attempts.attempt_numbers(folders[-1]), default=1),
+            attempt=number if has_begun or (number and slurm_job is None) else number + 1,
             cause=cause,
             wall_time_s=wall_time_s,
             slurm_job=slurm_job,
@@ -229,6 +240,22 @@ class SlurmSweep:
                 attempts.write_failure(folder, failure)
         except OSError as error:
             self.warn(f"{cause.sentence}: {error}")
+
+
+def _has_report(folder: Path, number: str) -> bool:
+    """Return whether the launcher of a Slurm job has written a failure report.
+
+    A damaged report, or one without the number of its job, counts as well.
+
+    Args:
+        folder: Folder of the run's last attempt, or of a run without attempts.
+        number: Number of the Slurm job, or JOB.STEP of a step.
+    """
+    try:
+        failure = attempts.read_failure(folder)
+    except run_record.RecordError:
+        return True
+    return failure is not None and failure.slurm_job in (None, number)
 
 
 def _number_of_job(number: str) -> str:
@@ -244,10 +271,9 @@ def _job_time_s(number: str) -> float | None:
 def _last_lines(log: Path) -> list[str]:
     """Return the last lines of a log that are not blank; [] if it cannot be read."""
     try:
-        lines = log.read_text(errors="replace").splitlines()
+        lines = log_files.last_lines(log, _LOG_LINES)
     except OSError:
         return []
-    lines = lines[-_LOG_LINES:]
     return [line for line in lines if line.strip() and not _END_OF_STEP.match(line)]
 
 

@@ -15,6 +15,7 @@ import os
 import re
 import shutil
 import tarfile
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -44,8 +45,9 @@ FILES_OF_RUN = (run_record.EVENTS, run_record.STEPS, run_record.COMPUTE_STEPS)
 #: In an attempt's folder: a folder from which files move to the job's folder. The next attempt
 #: renames it, so that a launcher that outlives its attempt can publish nothing any more.
 _OUTBOX = "outbox"
-#: In a run's folder: checkpoints of the trainer or a user program.
-CHECKPOINTS = "checkpoints"
+#: In a run's folder: checkpoints of the trainer or a user program; and in this folder: the files of
+#: a program.
+CHECKPOINTS, PROGRAM_CHECKPOINTS = "checkpoints", "program"
 #: In an attempt's folder: its `Beginning`, and the number of steps of the training so far.
 BEGINNING, POSITION = "beginning.json", "steps"
 #: Failed attempts after which a run of a search is not tried again.
@@ -335,7 +337,12 @@ class FailedAttempts(NamedTuple):
 
 
 def _read_failures(folder: Path) -> Iterator[FailureReport | None]:
-    """Yield the report of each failed attempt in a job's folder; None for a broken report."""
+    """Yield the report of each failed attempt in a job's folder; None for a broken report.
+
+    The last one may be the report of a Slurm job that began no attempt. Only the job's folder has
+    it.
+    """
+    slurm_jobs = set()
     for attempt in attempt_numbers(folder):
         try:
             failure = read_failure(attempt_folder(folder, attempt))
@@ -343,7 +350,12 @@ def _read_failures(folder: Path) -> Iterator[FailureReport | None]:
             yield None
         else:
             if failure is not None:
+                slurm_jobs.add(failure.slurm_job)
                 yield failure
+    with contextlib.suppress(RecordError):
+        last = read_failure(folder)
+        if last is not None and last.slurm_job not in {None, *slurm_jobs}:
+            yield last
 
 
 def failed_attempts(folder: Path) -> FailedAttempts:
@@ -480,8 +492,28 @@ def add_resumption(record: RunRecord, run: Path, reports: Sequence[RankReport]) 
 
 
 def remove_checkpoints(run: Path) -> None:
-    """Delete the folder of checkpoints in a run's folder, if it exists."""
-    shutil.rmtree(run / CHECKPOINTS, ignore_errors=True)
+    """Delete the folder of checkpoints in a run's folder, if it exists.
+
+    It is renamed before, so that it can be made again at once: on NFS, a file that another process
+    has open stays in its folder until that process closes it.
+    """
+    aside = f".{CHECKPOINTS}."
+    with contextlib.suppress(OSError):
+        if (run / CHECKPOINTS).exists():
+            os.rename(run / CHECKPOINTS, Path(tempfile.mkdtemp(dir=run, prefix=aside), CHECKPOINTS))
+    for each in (run / CHECKPOINTS, *run.glob(f"{aside}*")):
+        shutil.rmtree(each, ignore_errors=True)
+
+
+def has_checkpoint(run: Path) -> bool:
+    """Return whether a run's folder has a checkpoint of the trainer, or files of a program."""
+    folder = run / CHECKPOINTS
+    return any(folder.glob("steps=*")) or has_program_files(folder)
+
+
+def has_program_files(folder: Path) -> bool:
+    """Return whether a folder of checkpoints has files of a user's program."""
+    return any((folder / PROGRAM_CHECKPOINTS).glob("*"))
 
 
 def _trained_steps(attempt: Path) -> int | None:

@@ -167,11 +167,21 @@ class EventLog:
                     self._posted.append(text)
                 return moment
             self._post = None
-            # closed each time: network file systems show others then what it has
-            with self._path.open("a") as file:
-                file.writelines((*self._posted, text))
-            self._posted.clear()
+            self._write(text)
         return moment
+
+    def write_posted(self) -> None:
+        """Append all events that were sent so far to the file: the launcher may lack the last."""
+        with self._lock:
+            self._post = None
+            self._write()
+
+    def _write(self, *lines: str) -> None:
+        """Append the events that were sent before, and further lines, to the file."""
+        # closed each time: network file systems show others then what it has
+        with self._path.open("a") as file:
+            file.writelines((*self._posted, *lines))
+        self._posted.clear()
 
 
 def parse_event(line: bytes) -> Event | None:
