@@ -71,7 +71,7 @@ def handle_signals_in_thread(
 
 
 def _call_once(handler: _PythonHandler) -> _PythonHandler:
-    """Return a handler that calls another one at the first signal and ignores further ones."""
+    """Return a handler that calls `handler` at the first signal and ignores all others."""
     is_called = False
 
     def handle(number: int, frame: FrameType | None) -> None:
