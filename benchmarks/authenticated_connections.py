@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from multiprocessing import connection
+from multiprocessing import AuthenticationError, connection
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -53,7 +53,7 @@ def accept_each(listener: connection.Listener) -> None:
     """Accept and authenticate connections one after the other, for ever."""
     held = []
     while True:
-        with contextlib.suppress(OSError, EOFError, connection.AuthenticationError):
+        with contextlib.suppress(OSError, EOFError, AuthenticationError):
             held.append(listener.accept())
 
 
@@ -62,9 +62,9 @@ def accept_in_threads(listener: connection.Listener, held: list[str]) -> None:
 
     def authenticate(peer: connection.Connection) -> None:
         held.append("peer")
-        with contextlib.suppress(OSError, EOFError, connection.AuthenticationError):
-            connection.deliver_challenge(peer, KEY)  # type: ignore[attr-defined]
-            connection.answer_challenge(peer, KEY)  # type: ignore[attr-defined]
+        with contextlib.suppress(OSError, EOFError, AuthenticationError):
+            connection.deliver_challenge(peer, KEY)
+            connection.answer_challenge(peer, KEY)
         held.pop()
 
     while True:
@@ -91,7 +91,7 @@ def silent_peer_first(wait_s: float) -> dict[str, str]:
     listener = connection.Listener(("127.0.0.1", 0), authkey=KEY)
     start(lambda: accept_each(listener))
     found = {}
-    with socket.create_connection(listener.address):  # type: ignore[arg-type]
+    with socket.create_connection(listener.address):
         time.sleep(0.1)
         client = lambda: connection.Client(listener.address, authkey=KEY)  # noqa: E731
         found[LIBRARY] = seconds_until_served(client, wait_s)
@@ -126,7 +126,7 @@ def half_a_message(wait_s: float) -> dict[str, str]:
 def one_byte_per_second(wait_s: float) -> dict[str, str]:
     """Close a peer that sends one byte per second; the time limit of a read is two seconds."""
     listener = connection.Listener(("127.0.0.1", 0))
-    with socket.create_connection(listener.address) as slow:  # type: ignore[arg-type]
+    with socket.create_connection(listener.address) as slow:
         peer = listener.accept()
         with socket.socket(fileno=os.dup(peer.fileno())) as same:
             limit = struct.pack("ll", READ_LIMIT_S, 0)
@@ -139,8 +139,8 @@ def one_byte_per_second(wait_s: float) -> dict[str, str]:
                     time.sleep(1)
 
         def authenticate() -> None:
-            with contextlib.suppress(OSError, EOFError, connection.AuthenticationError):
-                connection.deliver_challenge(peer, KEY)  # type: ignore[attr-defined]
+            with contextlib.suppress(OSError, EOFError, AuthenticationError):
+                connection.deliver_challenge(peer, KEY)
 
         start(send)
         found = {LIBRARY: f"closed: {seconds_until_served(authenticate, wait_s)}"}
@@ -163,7 +163,8 @@ def one_byte_per_second(wait_s: float) -> dict[str, str]:
 
 def silent_peers(wait_s: float) -> dict[str, str]:
     """Count what many silent peers hold after the longest wait."""
-    listener, held = connection.Listener(("127.0.0.1", 0), backlog=SILENT_PEERS), []
+    listener = connection.Listener(("127.0.0.1", 0), backlog=SILENT_PEERS)
+    held: list[str] = []
     start(lambda: accept_in_threads(listener, held))
     with contextlib.ExitStack() as peers, launcher() as (server, address):
         for port in [listener.address[1], port_of(address)]:
