@@ -82,6 +82,8 @@ class Draw:
             recipe=recipe,
             is_evaluated=False,
             without_way=self.other_nodes,
+            # Lion takes the sign of an update, which may be a rounding
+            grows_roundings=self.is_half or (self.is_compiled and self.optimizer[0] == "Lion"),
         )
 
     def data(self) -> Any:

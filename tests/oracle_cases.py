@@ -34,6 +34,9 @@ class Case:
     strategies: tuple[str, ...] | None = None
     #: A way of training that is left out.
     without_way: str = ""
+    #: Whether roundings grow with each step. `fit` then shows by how much: it trains the same
+    #: batches with their examples in two other orders.
+    grows_roundings: bool = False
     #: Steps after which a loss scale grows: updates that overflow are skipped.
     growth_steps: int | None = None
     #: The reference is no `fit`, but plain Keras with a copy of the model for each replica.

@@ -47,6 +47,8 @@ SETTINGS = {"seed": SEED, "evaluation_interval_epochs": None, "steps_per_executi
 BY_ITSELF = {"loss": "model", "optimizer": "model", "learning_rate": None}
 
 
+#: `fit` with the examples of each batch in another order, which only rounds differently.
+REORDERED = "fit reordered"
 #: The strategy of parameter servers that waits for all workers.
 SERVERS = "synchronous_parameter_server"
 
@@ -166,8 +168,11 @@ def trained(case: Case, way: Way) -> dict[str, Any]:
     }
 
 
-def fitted(case: Case) -> dict[str, Any]:
-    """What Keras's own `fit` finds on one device with the same batches."""
+def fitted(case: Case, order_seed: int = 0) -> dict[str, Any]:
+    """What Keras's own `fit` finds on one device with the same batches.
+
+    With `order_seed`, the examples of each batch are in another order.
+    """
     import keras
     import tensorflow as tf
 
@@ -194,6 +199,8 @@ def fitted(case: Case) -> dict[str, Any]:
             order = order_of_epoch(SEED, epoch, arrays.train_examples, case.batch)
             for step, padded in enumerate(order):
                 rows = padded[: arrays.train_examples - step * case.batch]
+                if order_seed:
+                    rows = np.random.default_rng([order_seed, epoch, step]).permutation(rows)
                 yield keras.tree.map_structure(lambda array, rows=rows: array[rows], train)
 
     if case.growth_steps:
@@ -324,6 +331,8 @@ def entries(words: str, ways: list[Way], is_alone: bool) -> Iterator[dict[str, A
             calls |= {f"by hand {n}": partial(by_hand, case, n) for n in case.replicas}
         elif is_alone:
             calls["fit"] = partial(fitted, case)
+            if case.grows_roundings:
+                calls |= {f"{REORDERED} {n}": partial(fitted, case, n) for n in (1, 2)}
         for way, call in calls.items():
             print(f"{name}: {way}", flush=True)
             found, before_s = call(), spent_s

@@ -23,7 +23,7 @@ import oracle_cases
 import oracle_rank
 import pytest
 from oracle_cases import GROWTH_STEPS, Case
-from oracle_rank import SERVERS
+from oracle_rank import REORDERED, SERVERS
 from ranks import Found, RankFailedError, ranks_of
 from tfscaling.study.geometry import Geometry
 
@@ -31,6 +31,8 @@ SEED = int(os.environ.get("SEED", "1"))
 #: Random models of `make test`; the next ones, or those of `make fuzz-models`, in all ways.
 ON_TWO_REPLICAS = range(4)
 IN_ALL_WAYS = range(int(os.environ["N"])) if "N" in os.environ else range(4, 8)
+#: By how many times more than other orders of the examples a strategy may round.
+ROUNDINGS = 10
 #: A deadlock is a failure, also of many trainings.
 LIMIT_S = 7200.0
 #: Likewise for each random model in all ways, on a busy machine.
@@ -59,7 +61,11 @@ def trained(folder: Path, words: str, replicas: int = 4, with_servers: bool = Fa
 
 
 def deviation(found: Found, expected: Found, case: Case) -> float:
-    """The largest difference of losses and metrics, relative but for accuracies."""
+    """The largest difference of losses and metrics, relative but for accuracies.
+
+    Where roundings grow, one example more may be classified otherwise.
+    """
+    one_example = 1 / case.arrays.train_examples if case.grows_roundings else 0.0
 
     def flat(of: Found) -> dict[str, float]:
         # of few examples roundings of float16 grow with each step of batch normalization
@@ -72,7 +78,9 @@ def deviation(found: Found, expected: Found, case: Case) -> float:
 
     own, other = flat(found), flat(expected)
     differences = [
-        abs(own[name] - value) / (1.0 if "accuracy" in name else max(abs(value), 1e-3))
+        np.maximum(abs(own[name] - value) - one_example, 0.0)
+        if "accuracy" in name
+        else abs(own[name] - value) / max(abs(value), 1e-3)
         for name, value in other.items()
         if value is not None
     ]
@@ -82,8 +90,15 @@ def deviation(found: Found, expected: Found, case: Case) -> float:
 def check(name: str, case: Case, ways: dict[str, list[Found]]) -> dict[str, float]:
     """Compare all ways with their reference; the deviation of each. A failure names the case."""
     deviations: dict[str, float] = {}
+    references = "fit", "by hand", REORDERED
+    rounded = [
+        deviation(other, ways["fit"][0], case)
+        for way, (other, *_) in ways.items()
+        if way.startswith(REORDERED)
+    ]
+    allowed = max([case.tolerance, *(ROUNDINGS * each for each in rounded)])
     for way, ranks in ways.items():
-        if way == "fit" or way.startswith("by hand"):
+        if way.startswith(references):
             continue
         replicas = way.rpartition(" ")[2]
         (expected,) = ways[f"by hand {replicas}" if case.is_by_hand else "fit"]
@@ -93,7 +108,7 @@ def check(name: str, case: Case, ways: dict[str, list[Found]]) -> dict[str, floa
             assert found["examples"] == case.epochs * case.arrays.train_examples, where
             differs = deviation(found, expected, case)
             deviations[way] = max(deviations.get(way, 0.0), differs)
-            assert differs <= case.tolerance, f"{where}: {found} and not {expected}"
+            assert differs <= allowed, f"{where}: {found} and not {expected}"
     return deviations
 
 
@@ -155,12 +170,16 @@ def compare_random_models(
         assert found.keys() == cases.keys()
         for name, case in cases.items():
             ways = {"fit", *(f"{way} 2" for way in case.strategies or ())}
-            assert found[name].keys() == (ways if are_few else ALL_WAYS - {case.without_way})
+            ways = ways if are_few else ALL_WAYS - {case.without_way}
+            if case.grows_roundings:
+                ways |= {f"{REORDERED} 1", f"{REORDERED} 2"}
+            assert found[name].keys() == ways
             own_s = sum(rank["cpu_s"] for ranks in found[name].values() for rank in ranks)
             cpu_s += own_s
             try:
                 of_ways = check(name, case, found[name])
             except AssertionError as error:
+                print(f"not equal: {error}")
                 problems.append(str(error))
                 continue
             compared += 1

@@ -35,7 +35,7 @@ _PACKAGES = ("tensorflow", "keras", "tf_keras", "torch", "jax")
 
 
 def now() -> float:
-    """Seconds since the epoch by this host's clock when the program began."""
+    """Return the present time in seconds since the epoch, whatever changes the clock meanwhile."""
     return _ORIGIN_S + time.monotonic()
 
 
@@ -93,7 +93,7 @@ class Trace:
             self._uncounted_steps, self._pending = 0, True
 
     def wait(self, input_wait_s: float) -> None:
-        """So long the program waited for a batch that did not come: the data has ended."""
+        """Add seconds of waiting for input without a step: the data ended without another batch."""
         with self._lock:
             self._add_wait(input_wait_s)
 
@@ -282,7 +282,12 @@ def steps(dataset: Any, examples: int | Callable[[Any], int] | None = None) -> A
 
 
 def step(examples: int | None = None, steps: int = 1) -> None:
-    """Count ended steps with `examples` examples in all: for loops that `steps` cannot wrap."""
+    """Report that steps have ended, in a loop over something else than the data set of `steps`.
+
+    Args:
+        examples: Number of examples that this process trained in them; None if it is not known.
+        steps: Number of the steps, usually one.
+    """
     if _TRACE is not None:
         _TRACE.step(examples, steps)
 

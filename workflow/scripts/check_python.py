@@ -70,7 +70,7 @@ def find_missing(names: Sequence[str]) -> Tuple[List[str], str]:
 
 
 def can_import_library() -> bool:
-    """Return whether the modules of a rank can be imported without TensorFlow."""
+    """Return whether this Python can import what a rank needs, apart from TensorFlow."""
     is_recent = sys.version_info[:2] >= OLDEST_PYTHON
     return is_recent and importlib.util.find_spec("msgspec") is not None
 

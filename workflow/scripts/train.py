@@ -167,7 +167,7 @@ def leave_unfit(
     code: dict[str, str],
     cause: Cause,
 ) -> None:
-    """Write the record of a run that ran out of memory: a result, which no start tries again."""
+    """Write the record of a run that ran out of memory: a result, so the run is not repeated."""
     environment = provenance.describe_environment(
         SCRIPTS, LAUNCH_S, code, data, (), spec.measured.container
     )

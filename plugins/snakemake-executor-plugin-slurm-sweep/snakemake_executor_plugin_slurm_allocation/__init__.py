@@ -271,7 +271,13 @@ class Executor(sweep.Executor):
         return Step(name, job, self._log_path(job, name))
 
     def _adopt(self, job: Any) -> SubmittedJobInfo | None:
-        """Return the running step of an earlier, killed driver with the same output, or None."""
+        """Return the running step that a killed driver has started for a job; None without one.
+
+        It writes the job's output, and is followed instead of starting a second step.
+
+        Args:
+            job: Snakemake's job.
+        """
         step = self._make_step(job)
         if self._left is None:
             steps = self.slurm.steps()
@@ -428,14 +434,14 @@ class Executor(sweep.Executor):
     def _find_nodes(
         self, own: QueuedStep, steps: Sequence[QueuedStep], size: int
     ) -> tuple[str, ...]:
-        """Return the nodes of a step without a record of them; () if Slurm does not show them.
+        """Return the nodes of a run that an earlier driver started; () if Slurm does not show them.
 
-        The step itself is on its first node only; its ranks are a step of the same job on all of
-        them.
+        Slurm lists two job steps of such a run: the step that Snakemake was started in, on the
+        first node only, and the step of the run's ranks, on all its nodes.
 
         Args:
-            own: The step.
-            steps: All steps that Slurm lists.
+            own: The job step that Snakemake was started in.
+            steps: All job steps that Slurm lists.
             size: Number of nodes of the run.
         """
         for each in steps:
@@ -519,7 +525,11 @@ class Executor(sweep.Executor):
     # Allocations
 
     def _allocation_comment(self, request: str) -> str:
-        """Return the text in the comment of a request's allocation, which a later start finds."""
+        """Return the text of an allocation's comment, by which a later driver recognises its job.
+
+        Args:
+            request: What the allocation was requested with.
+        """
         return f"{self.workflow.workdir_init} {request}"
 
     def _find_left_allocations(self) -> dict[str, Allocation]:

@@ -123,14 +123,17 @@ class SubmissionError(Exception):
 
 
 class LostJobError(SubmissionError):
-    """sbatch has submitted a job that Slurm does not list.
+    """sbatch has submitted a job whose number cannot be found.
 
     It must not be submitted again: both jobs could run at the same time.
     """
 
 
 class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no types
-    """Slurm's executor for a sweep; it calls the methods of the `Sweep` that `follow` has set."""
+    """Snakemake's Slurm executor, which also reports what happens to the jobs of a sweep.
+
+    `follow` sets the `Sweep` to report to. Without it, reports go nowhere.
+    """
 
     _sweep = Sweep()
     #: Text in a comment → job of an earlier start; and the names by which Slurm lists such jobs.
@@ -358,7 +361,8 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
             None if submissions are stopped.
 
         Raises:
-            SubmissionError: Slurm refuses the job for good, or does not list its number.
+            SubmissionError: Slurm refuses the job for good.
+            LostJobError: Slurm has the job, but its number cannot be found.
         """
         pauses_s = itertools.chain(PAUSES_S, itertools.repeat(PAUSES_S[-1]))
         has_warned = False

@@ -77,7 +77,7 @@ def mark_comment(text: str) -> str:
 
 
 def executor_text(comment: str) -> str:
-    """Return the executor's text in a comment; "" if the comment has none."""
+    """Return the text that `mark_comment` put into a job's comment; "" without one."""
     return marked[1] if (marked := _MARKED.search(comment)) else ""
 
 
@@ -90,7 +90,7 @@ def has_other_comment(job: QueuedJob) -> bool:
 
 
 def refuse_unknown_jobs(jobs: Iterable[QueuedJob]) -> None:
-    """Raise an error if unfinished jobs have not the comments of this executor.
+    """Raise an error if unfinished jobs lack the comments of this executor.
 
     Without their comments, jobs of an earlier start cannot be assigned to their runs. The runs
     would be submitted twice.

@@ -36,7 +36,7 @@ class DistributionError(RuntimeError):
 
 
 def install() -> None:
-    """Patch Keras when the program imports it."""
+    """Have `fit` and `evaluate` of Keras observed, from the program's import of Keras on."""
     trace = _observe().Trace(os.environ[_observe().VARIABLE])
     sys.meta_path.insert(0, _Finder(_Observer(trace)))
 
@@ -137,7 +137,7 @@ class _Observer:
             if any(isinstance(each, callback) for each in getattr(callbacks, "callbacks", ())):
                 return evaluate(*given.args, **given.kwargs)  # of a fit, which sees it
             for work in self._fits:
-                work.metrics_are_lost(model)
+                work.mark_metrics_lost(model)
             if self._trained.has(given.arguments.get("x")):
                 return evaluate(*given.args, **given.kwargs)  # of no held-out examples
             given.arguments["callbacks"] = _with(callback(_Evaluate(self)), callbacks)
@@ -225,7 +225,13 @@ class _Fit:
         self._per_call = _number(getattr(self._model, "steps_per_execution", None))
 
     def batch_begin(self, batch: int) -> None:
-        """Before step `batch`. After the first call of all the examples are fetched once."""
+        """Report the steps of the first call of the compiled function, when the second one begins.
+
+        Their number of examples is fetched from the device, which ends the wait for these steps.
+
+        Args:
+            batch: Index of the step that begins, from 0.
+        """
         if batch and not self._trace.has_steps:
             self._counted = self._or_given(_examples_counted(self._model), batch)
             with self._lock:
@@ -233,7 +239,13 @@ class _Fit:
                 self._trace.step(self._counted, batch)
 
     def batch_end(self, batch: int, steps_per_epoch: int | None) -> None:
-        """Count the steps of a call whose last step is `batch`; it may have been of fewer steps."""
+        """Count the steps up to the end of one call of the compiled function.
+
+        Args:
+            batch: Index of the last step that the call may have had, from 0: Keras adds
+                `steps_per_execution` each time, also where fewer steps were left.
+            steps_per_epoch: Number of steps in the epoch; None if Keras does not know it.
+        """
         with self._lock:
             steps = min(batch + 1, steps_per_epoch or batch + 1)
             self._steps = max(self._steps, steps)
@@ -259,8 +271,11 @@ class _Fit:
             begin_s, end_s, values = self._evaluated
             self._trace.evaluation(values, begin_s, end_s)
 
-    def metrics_are_lost(self, model: Any) -> None:
-        """Note that an evaluation within an epoch resets the metrics of its model."""
+    def mark_metrics_lost(self, model: Any) -> None:
+        """Take the epoch's metrics as lost if the program evaluates the trained model within it.
+
+        Keras resets the metrics of a model when an evaluation begins.
+        """
         self._lost |= model is self._model and self._trained_s is None
 
     def _close(self) -> None:
@@ -271,13 +286,20 @@ class _Fit:
                 self._trained_s = _observe().now()
 
     def _write_steps(self, steps: int) -> None:
-        """Close the steps that Keras reports after the epoch's training: they ended with it."""
+        """Report steps that Keras tells of after the epoch's training, at the time of its end.
+
+        Args:
+            steps: Number of all steps of the epoch so far.
+        """
         if steps > self._written:
             more, self._written = steps - self._written, steps
             self._trace.step(None, more, time_s=self._trained_s)
 
     def _correct_steps(self) -> None:
-        """With several steps in a call and no known length, the optimizer knows how many."""
+        """Take the number of steps from the optimizer's updates, if the last call had fewer.
+
+        With several steps in a call and an epoch of unknown length, Keras counts complete calls.
+        """
         updates = self._updates_now() - self._updates
         if self._steps - self._per_call < updates < self._steps:
             self._steps = max(updates, self._written)

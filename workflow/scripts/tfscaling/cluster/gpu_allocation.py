@@ -136,7 +136,8 @@ def amd_gpus_of_task(environ: Mapping[str, str]) -> tuple[str, ...] | None:
     ROCR_VISIBLE_DEVICES.
 
     Returns:
-        The GPUs as ROCr numbers them if no variable selects GPUs; None if none is set.
+        Numbers or UUIDs of GPUs. A number counts all GPUs of the node, as ROCr does without these
+        variables. None if no variable is set.
     """
     shown = _entries(environ, _ROCR)
     chosen = _entries(environ, _HIP if _HIP in environ else VISIBLE_GPUS)

@@ -217,8 +217,9 @@ _T = TypeVar("_T")
 class SlurmClient:
     """Calls Slurm's programs with a time limit, without the user's variables that filter output.
 
-    Each method calls one program once. No method raises an exception: without an answer it returns
-    `NoAnswer`, for a refused job `Refusal`.
+    Each method calls one program once. No method raises an exception. Without an answer, `submit`
+    and `test` return a `Refusal`, as for a refused job, and `run_time_s` None; the others return
+    `NoAnswer`.
 
     Args:
         timeout_s: Time limit of each call in seconds.
@@ -526,9 +527,9 @@ def is_node_down(state: str) -> bool:
 def classify_refusal(words: str) -> Refusal:
     """Return a Refusal with this message of sbatch and the kind that it shows.
 
-    Messages about a limit of the queue are searched in the whole text. All others are searched only
-    after `Batch job submission failed:` or `allocation failure:`, if the text has these words:
-    lines before them may be a banner of the site.
+    The whole text is searched for a message about a limit of the queue. For all other messages only
+    what follows `Batch job submission failed:` or `allocation failure:` is searched, if the text
+    has these words: lines before them may be a banner of the site.
     """
     if _QUEUE_LIMIT.search(words):
         return Refusal(RefusalKind.QUEUE_LIMIT, words)

@@ -109,7 +109,10 @@ COLUMNS = tuple(columns(AttributionRow))
 
 
 def table(study: Study) -> pd.DataFrame:
-    """Return one `AttributionRow` for each configuration with a known part of step or wall time."""
+    """Return the table of the parts of a configuration's time, such as exchange and start-up.
+
+    It has an `AttributionRow` for each configuration with at least one known part.
+    """
     valid = [run for run in study.run_rows if run.status == RunState.OK]
     measured = group_by_point(run for run in valid if is_known(run.synchronisation_time_s))
     rows = [
@@ -251,8 +254,8 @@ def _attribution_row(
 ) -> AttributionRow:
     """Return the row of a configuration: each part's share of the step time.
 
-    Runs that share a run on one replica share its error: intervals, and claims by many runs, need
-    as many of these references.
+    In an estimate, runs that are compared with the same run on one replica share its error. So what
+    needs a number of runs, such as an interval, needs as many different runs on one replica.
 
     Args:
         runs: Its runs.

@@ -65,8 +65,8 @@ _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Su
 class CampaignRow(ConfigurationRow):
     """When all trainings are done with a configuration, and what they cost.
 
-    Columns that end in `_low` and `_high` are the ends of the 90 % interval. They are null where
-    trainings do not end in that share of the simulated campaigns.
+    Columns that end in `_low` and `_high` are the ends of the 90 % interval: 5 and 95 % of the
+    simulated campaigns are below. An end is null if fewer campaigns end at all.
 
     Attributes:
         runs: Number of valid runs with times.
@@ -267,9 +267,10 @@ def job_time_s(run: RunRow) -> float:
 
 
 def _trained_time_s(run: RunRow) -> float:
-    """Return the time of a run's steps and evaluations, which a checkpoint saves, in seconds.
+    """Return the seconds of a run's steps and evaluations, which need not be repeated.
 
-    The first step is not in `train_time_s`: it is training except for what it takes longer.
+    A checkpoint keeps their results. The first step is not in `train_time_s`. It is added with the
+    time of an ordinary step; the rest of it is start-up.
     """
     first_s = _known_or_zero(run.step_time_s)
     return run.train_time_s + first_s + _known_or_zero(run.evaluation_time_s)

@@ -46,7 +46,8 @@ class CloudRow(AxesRow):
         value_b: Median on the platform of the second cloud.
         winner: The cloud with the better median.
         margin_kind: Whether `margin` is a ratio or, if a value is zero, a difference.
-        margin: The other cloud's value (its error, for accuracy) divided by the winner's value.
+        margin: The other cloud's value (its error, for accuracy) divided by the winner's value;
+            a difference is in the metric's unit.
         low: Lower end of the margin's interval.
         high: Upper end of the margin's interval.
         verdict: Support of the comparison.

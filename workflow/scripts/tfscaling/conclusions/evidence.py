@@ -166,7 +166,7 @@ def group_by_task(
 
 
 def task_name(row: PointRow, axes: Sequence[str] = TASK_AXES) -> str:
-    """Return the values of these axes in words; a platform by its title."""
+    """Return what a question is about in words: the values of these axes, platforms by title."""
     return ", ".join(axis_text(axis, row) for axis in axes) or ALL_CONFIGURATIONS
 
 
@@ -358,7 +358,7 @@ class Study(Sweep):
 
     @cached_property
     def samples(self) -> Samples:
-        """The values of each configuration's runs."""
+        """The measured values of all runs, by configuration and metric."""
         return read_samples(self.runs)
 
     @cached_property
@@ -427,8 +427,8 @@ class Study(Sweep):
             row: The configuration.
             name: The efficiency.
             limit: Its limit.
-            statements: Number of configurations and limits whose verdicts hold together with
-                CONFIDENCE: the error rate is divided by it.
+            statements: How many verdicts, one for each configuration and limit, hold together with
+                CONFIDENCE: the error rate is divided by their number.
         """
         base = next((r for r in self.points if point_of(r).path == row.baseline_point), None)
         why = self.excluded.get(point_of(base)) if base else None
@@ -520,7 +520,7 @@ class Study(Sweep):
 
     @cached_property
     def compared_rows(self) -> list[PointRow]:
-        """Rows of the measured configurations that are compared."""
+        """Rows of the configurations that have valid runs and are not `excluded`."""
         return [row for row in self.points if row.runs > 0 and point_of(row) not in self.excluded]
 
     @cached_property
@@ -529,7 +529,7 @@ class Study(Sweep):
         return {run.spec.point: run.usd_per_node_hour for run in self.manifest.runs}
 
     def axes_row(self, point: Point) -> PointRow:
-        """Return a row that has only axes, devices and platform title of a configuration."""
+        """Return a row that only names a configuration: axes, devices, title of the platform."""
         named = self.manifest.platforms
         devices = platforms.device_kind(point.gpus_per_node, named[point.platform].devices)
         title = platforms.unique_titles(named)[point.platform]

@@ -405,7 +405,7 @@ def _as_speedup(difference: Difference) -> Difference | None:
 
 
 def _quality_findings(lines: Sequence[NodeLine], samples: Samples) -> Iterator[Finding]:
-    """Yield findings about lines whose fastest configuration has a worse quality."""
+    """Yield findings: a line's fastest configuration has a worse quality than its first one."""
     against, comparisons = _compare_with_first(lines, samples, QUALITY)
     for line, own in zip(lines, against, strict=True):
         fastest = min(line.rows_with(TIME), key=lambda row: row[TIME], default=None)

@@ -240,7 +240,12 @@ def table(study: Study) -> pd.DataFrame:
 
 
 def _forecast_line(points: Sequence[PointRow], study: Study) -> Iterator[ForecastRow]:
-    """Yield a row for each number of nodes to forecast that a line has not measured."""
+    """Yield a forecast for each asked number of nodes that was not measured.
+
+    Args:
+        points: The measured configurations, which differ only in the number of nodes.
+        study: The evidence of the study.
+    """
     line, last = ReplicaLine.from_rows(points), points[-1]
     reason, model, missed, errors = refusal_reason(line), None, NAN, np.zeros(0)
     if not reason:

@@ -60,7 +60,10 @@ def table(study: Study) -> pd.DataFrame:
 
 
 def _headline_without_choice(answers: Sequence[Answer]) -> HeadlineRow:
-    """Return one headline for several questions that each have a single configuration."""
+    """Return one headline of several questions that each have a single configuration.
+
+    It says what was measured, because there is nothing to choose.
+    """
     measured = [each for each in answers if each.leader is not None]
     text = render_line("headline_alone", found=answers, measured=measured)
     badges = [each.support for each in measured]
@@ -89,7 +92,7 @@ def _headline_of_revision(summary: RevisionSummary) -> HeadlineRow:
 
 
 def headline_of_answer(answer: Answer, question: str = "") -> HeadlineRow:
-    """Return the headline of an answer: two templates say what the answer has.
+    """Return the headline of an answer: its sentence, and how sure it is.
 
     Args:
         answer: The answer.

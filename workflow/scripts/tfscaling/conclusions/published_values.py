@@ -46,7 +46,11 @@ class PublishedRow(TableRow):
     accuracy are from all valid runs of the same training on any configuration. Both verdicts are
     "outside" if all these runs diverged.
 
+    Columns with `_min` and `_max` are the range of these runs, with `_low` and `_high` the interval
+    of their median.
+
     Attributes:
+        execution_time_ratio: The measured time divided by the published one.
         training_runs: Number of valid runs of the same training.
         training_runs_diverged: Number of runs of the same training that diverged.
         loss_verdict: Whether the published loss is in the measured range, widened by the tolerance.

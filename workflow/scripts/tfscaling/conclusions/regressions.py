@@ -321,7 +321,7 @@ class RevisionSummary:
         rows: Its configurations with a reference.
         shown: The configuration with the largest significant slowdown, else with the largest
             significant speed-up; None without either.
-        badge: The weakest support of a verdict, one of samples.WEAKEST_FIRST.
+        badge: The level of support of the least supported verdict, one of samples.WEAKEST_FIRST.
     """
 
     revision: str

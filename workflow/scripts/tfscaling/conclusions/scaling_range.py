@@ -52,7 +52,10 @@ class ScalingRange:
 
     @property
     def kept(self) -> list[JudgedConfiguration]:
-        """The configurations with the fewest nodes, up to the first one that is not shown."""
+        """The configurations from the fewest nodes on, before the first without enough efficiency.
+
+        Configurations whose runs do not show it count as without.
+        """
         return [*takewhile(lambda each: each.is_kept, self.configurations)]
 
     @property
@@ -73,8 +76,8 @@ def find_scaling_ranges(study: Study, warnings: Iterable[DataWarning]) -> list[S
 
     Args:
         study: The evidence.
-        warnings: Warnings about its data. A serious one keeps a configuration, or one with this
-            baseline, from being shown.
+        warnings: Warnings about its data. With a serious one about a configuration
+            or its baseline, its efficiency does not count as shown.
     """
     rows = [row for task in study.tasks for row in task.rows if row.status != "excluded"]
     compared = [row for row in rows if point_of(row) not in study.excluded]

@@ -69,9 +69,9 @@ class SweepOutcome:
         self.study, self._files = study, NewFiles(study, "report.html", PROBLEMS, PLAN)
 
     def has_output(self) -> bool:
-        """Return whether this start of Snakemake wrote the page or reported its problems again.
+        """Return whether this start of Snakemake wrote the page, or the reasons why there is none.
 
-        Problems are that no run is valid, or that a record is broken; see PROBLEMS.
+        Reasons are that no run is valid, or that a record is broken; see PROBLEMS.
         """
         return self._files.has("report.html") or self._files.has(PROBLEMS)
 

@@ -358,10 +358,11 @@ class SweepProgress:
         return [line]
 
     def _count_cause(self, end: str, why: str, line: str) -> list[str]:
-        """Count a failed run by its cause and return the lines to print: its line, or a number.
+        """Count a failed run by its cause, and return the lines to print.
 
-        Thousands of runs may fail for one cause. A failed run has a row in runs.csv and on the
-        page, an attempt that is repeated its failure.json.
+        For the first failures of a cause this is `line`. Of later ones, which may be thousands,
+        only their number is printed at 10, 100, 1,000, … None is lost: a failed run has a row in
+        runs.csv and on the page, and an attempt that is repeated has a failure.json.
 
         Args:
             end: How its job ended: `FAILED`, `stopped` or `retrying`.

@@ -181,10 +181,10 @@ def simulate_campaigns(
 
 
 def _campaigns_to_simulate(plan: CampaignPlan, runs: MeasuredRuns) -> int:
-    """Return the number of campaigns, so that the simulated jobs are not too many.
+    """Return how many campaigns to simulate: fewer where a campaign has many jobs.
 
-    A training has a job for each part of it that fits into the time limit, and one more for each
-    failure or interruption. What a job trains is lost unless it reaches a checkpoint.
+    The jobs of a training are estimated: one for each part that fits into the time limit, and more
+    for failures and interruptions, which lose what was trained after the last checkpoint.
     """
     time_s = float(np.median(runs.times_s))
     per_job_s = max(plan.time_limit_s - runs.startup_s, 1.0)

@@ -76,10 +76,10 @@ class Estimates:
         freedom_max: Degrees of freedom of the pooled variance, the maximum for any comparison.
         is_log: Whether locations are logarithms.
         unit: Cost that a location of 1 represents, if locations are not logarithms.
-        low: Lowest value that the location may have without scatter. It is the location; or, with
-            few runs in two modes, the lowest run.
-        high: Highest value that the location may have without scatter. It is the location; or, with
-            few runs in two modes, the highest run. Infinite if a run did not reach its end.
+        low: Value from which an interval extends downwards: the location or, with few runs in two
+            separate groups, the lowest run.
+        high: Value from which an interval extends upwards: the location or, with few runs in two
+            separate groups, the highest run. Infinite if a run did not reach its end.
     """
 
     location: Array
@@ -328,9 +328,10 @@ class ClippedMeans:
     Arrays have the shape (configurations,).
 
     Attributes:
-        location: The mean of each configuration; not clipped if it has a second mode.
-        variance: The variance of each configuration's clipped values.
-        has_mode: Whether each configuration has a second mode.
+        location: The mean of each configuration; not clipped where `has_mode`.
+        variance: The variance of each configuration's clipped values, not of their mean.
+        has_mode: Whether each configuration has a second mode: several values together, far from
+            the others, which are therefore no outliers.
         plain_variance: The variance of each configuration's values without clipping.
         scatter: The pooled standard deviation.
         freedom: Degrees of freedom of the pooled standard deviation.

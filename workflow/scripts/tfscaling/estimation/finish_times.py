@@ -63,7 +63,7 @@ class FinishEstimates(Estimates):
     def log_ratio_quantile(self, first: int, other: int, share: float) -> float:
         """Return the quantile of the logarithm of the ratio of durations, `other` over `first`.
 
-        Where one never ends, the ratio is zero or infinite; where neither ends, it is zero.
+        Where only `other` never ends, the ratio is infinite; where `first` never ends, it is zero.
 
         Args:
             first: Index of a configuration.

@@ -60,19 +60,19 @@ class Difference:
 
     @property
     def is_worse(self) -> bool:
-        """Whether the order holds for the measured medians: `other` has the worse one."""
+        """Whether `other` has the worse measured median, as the names say."""
         return self.gap > 0 if self.ratio is None else self.ratio > 1
 
     @property
     def shows_worse(self) -> bool:
-        """Whether the runs show that `other` is worse."""
+        """Whether the runs show, at the level *supported*, that `other` is worse than `better`."""
         return self.support == SUPPORTED and self.is_worse
 
     @property
     def disadvantage_bound(self) -> float:
         """Upper bound of the fraction by which `better` may be worse than `other`.
 
-        0 without a ratio or its interval.
+        0, which says nothing, without a ratio or its interval.
         """
         if self.interval is None or self.ratio is None:
             return 0.0
@@ -146,7 +146,7 @@ class Samples:
     def has_enough_runs(self, metric: str, point: Point) -> bool:
         """Return whether a configuration has enough runs for an interval.
 
-        Runs that did not reach their end count, but not if no run did.
+        Runs that did not reach their end count as well, if at least one reached it.
         """
         known = self._costs_in_blocks(point, metric)
         return len(known) >= RUNS_FOR_INTERVAL and any(math.isfinite(v) for _, v in known)

@@ -55,14 +55,14 @@ class CheckpointState(msgspec.Struct, frozen=True, kw_only=True):
 
     ranks: Annotated[int, Meta(ge=1)]
     epoch: Annotated[int, Meta(ge=1, description="The epoch to resume with.")]
-    step: Annotated[int, Meta(ge=0, description="Steps of it that are done.")]
+    step: Annotated[int, Meta(ge=0, description="Steps of this epoch that are done.")]
     steps: Annotated[int, Meta(ge=1, description="Steps of the whole training that are done.")]
-    examples: Annotated[int, Meta(ge=0, description="Examples that these had.")]
+    examples: Annotated[int, Meta(ge=0, description="Examples of its steps that are done.")]
     epoch_time_s: Annotated[float, Meta(description="Duration of the begun epoch so far.")]
     trained_s: Annotated[float, Meta(description="Duration of all epochs so far.")]
     train_examples: Annotated[int, Meta(description="Examples of an epoch; 0 if unknown yet.")]
     steps_per_epoch: Annotated[int, Meta(description="Steps of an epoch; 0 if unknown yet.")]
-    examples_trained: Annotated[int, Meta(description="In the epochs before.")]
+    examples_trained: Annotated[int, Meta(description="Examples trained in all earlier epochs.")]
     epochs: tuple[Epoch, ...]
 
 

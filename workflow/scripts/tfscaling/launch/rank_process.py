@@ -113,7 +113,7 @@ class RankContext:
 
 
 class CpuError(RuntimeError):
-    """A rank may use fewer CPUs than the run requests, so its training would not count."""
+    """A rank got fewer CPUs than the run requests, so its training would not count."""
 
 
 def _find_missing_cpus(spec: RunSpec) -> str:
@@ -325,7 +325,7 @@ def _check_host(spec: RunSpec, cluster: Cluster) -> None:
         cluster: The cluster, whose hosts this rank must reach.
 
     Raises:
-        CpuError: The rank may use fewer CPUs than the run requests.
+        CpuError: The rank got fewer CPUs than the run requests.
         HostNameError: The rank cannot resolve the name of a host.
         SharedMemoryError: MPI's ranks of this host have too little shared memory.
     """
@@ -392,7 +392,7 @@ def send_report(report: Rank, connection: link.LauncherConnection | None) -> boo
 
     Args:
         report: The rank's report.
-        connection: A connection to the launcher, which is closed; None without one.
+        connection: A connection to the launcher, closed by this call; None without one.
     """
     if connection is None:
         return False
@@ -414,7 +414,7 @@ def _add_failure(
 
     Args:
         events: The rank's event log.
-        meter: The rank's meter, which is stopped.
+        meter: The rank's meter, stopped by this call.
         spec: The run.
         error: Class of the exception, or how a program ended.
         message: The error in words.
@@ -435,7 +435,7 @@ def _add_exception(
 
     Args:
         events: The rank's event log.
-        meter: The rank's meter, which is stopped.
+        meter: The rank's meter, stopped by this call.
         spec: The run.
         error: The exception.
     """

@@ -30,7 +30,9 @@ def fold_host_names(names: Sequence[str]) -> str:
 
 
 def _fold_numbers(numbers: Iterable[str]) -> list[str]:
-    """Return the numbers of names as `[08-10,12]`, in one text for each number of leading zeros.
+    """Return the numbers of names as ranges, such as `[08-10,12]`.
+
+    Numbers that are filled with zeros to a different width are in a separate text.
 
     Args:
         numbers: Numbers with their leading zeros; "" for a name without a number.

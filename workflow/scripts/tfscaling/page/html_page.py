@@ -158,11 +158,15 @@ def render(
 
 
 def _plot_values(plots: Sequence[Plot], comparison: pd.DataFrame) -> dict[str, Any]:
-    """Return the template's values on plots: the first two screens' plots, and the others.
+    """Return the template's variables for the plots, as SVG.
 
     Args:
         plots: The plots.
-        comparison: The table of configurations.
+        comparison: The table of configurations, by which the first plot is chosen.
+
+    Returns:
+        `first_plot` and `time_plot`, which the page shows above its tables (None without one), and
+        `plots`, all others.
     """
     label = "Plot: {}. Its values are in the table “Comparison”."
     found = {p.name: inline_svg(p.svg, p.name, label.format(p.title)) for p in plots}

@@ -57,7 +57,7 @@ class Column:
         is_long: Whether its cells have long texts.
         is_choice: Whether readers can filter rows by its values.
         is_number: Whether it has numbers.
-        is_ordered: Whether its cells need a sort key, because they have more text than a number.
+        is_ordered: Whether its cells need a sort key, because they have text next to a number.
     """
 
     def __init__(self, name: str, shown: TextTable) -> None:

@@ -525,7 +525,7 @@ def add_legend_and_notes(
 
 
 def _legend_entries(several_axes: Sequence[Any]) -> list[tuple[Any, str]]:
-    """Return (artist, label) for each label of the axes; lines before their explanations."""
+    """Return (artist, label) once for each label of the axes; marks that explain are last."""
     labelled: dict[str, Any] = {}
     for axes in several_axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):

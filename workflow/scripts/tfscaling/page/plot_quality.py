@@ -170,7 +170,7 @@ def pareto_set(rows: Sequence[Cells], metrics: Sequence[str]) -> list[int]:
 def _draw_pareto_lines(
     axes: Any, panel: _Panel, shown: pd.DataFrame, legend_names_metric: bool, labels_have_gpus: bool
 ) -> None:
-    """Draw a line through the Pareto set of each task, with labels at its configurations.
+    """Draw a line through the Pareto set of each training, with labels at its configurations.
 
     Args:
         axes: The panel's axes.
@@ -200,7 +200,7 @@ def _draw_pareto_lines(
 
 
 def _compared_rows(rows: Sequence[PointRow]) -> Iterator[PointRow]:
-    """Yield the configurations of one task that the comparison includes."""
+    """Yield the configurations that the comparison includes, of those with the same training."""
     examples = max(examples_by_task(rows).values(), default=0.0)
     for row in rows:
         diverged = row.runs_diverged or 0

@@ -128,10 +128,10 @@ def execution_time(tables: Tables, title: str) -> Figure:
 
 
 def _ideal_times_s(rows: pd.DataFrame) -> np.ndarray:
-    """Return the ideal execution times, in seconds, of the configurations of a line.
+    """Return the ideal execution time, in seconds, of each configuration of a line of the plot.
 
-    From the first configuration on, the training time is divided by the number of replicas; the
-    rest of the execution time stays the same.
+    The first configuration has its measured time. For the others, its training time is divided by
+    how many times as many replicas they have, and the rest of its execution time is added.
     """
     whole_s, training_s = (
         column_values(rows, "execution_time_s")[0],

@@ -98,7 +98,7 @@ def provenance_section(
 
 
 def _format_cell(value: object) -> str:
-    """Return a value of a platform or host as text; numbers become sortable."""
+    """Return a value of a platform or host as a table cell; columns of numbers are sortable."""
     if value is None:
         return MISSING
     return FormattedNumber(str(value), value) if isinstance(value, int | float) else str(value)

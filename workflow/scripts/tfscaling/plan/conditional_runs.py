@@ -40,7 +40,7 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_round(path: Path) -> Round | None:
-    """Read a round from a file; None if the file does not exist.
+    """Read the file of a round of a search; None if the file does not exist.
 
     Raises:
         RecordError: The file is not a round.

@@ -46,7 +46,8 @@ class PlanRow(Point, frozen=True, kw_only=True):
 
     Attributes:
         devices: Kind of devices on which the runs train.
-        feasibility: RUNS, IF_NEEDED, EXPLAINS or EXCLUDED.
+        feasibility: RUNS; IF_NEEDED by a search; EXPLAINS, for runs that only show where others'
+            time goes; or EXCLUDED.
         reason: Why the runs are to do, or why the configuration is excluded.
         tasks: Number of tasks of a run; None for an excluded configuration, like all further
             fields.

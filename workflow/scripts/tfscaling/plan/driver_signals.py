@@ -21,10 +21,10 @@ def handle_signals_in_thread(
 ) -> None:
     """Make SIGTERM, and any signal after Ctrl-C, take effect whatever the main thread does.
 
-    The first Ctrl-C (SIGINT) keeps its handler: Snakemake cancels its jobs, and may wait for Slurm.
-    SIGTERM before it runs Snakemake's handler in a thread. A signal after Ctrl-C ends this process
-    at once, with one line. An exception would not do: Snakemake cannot close its event loop while a
-    thread uses it. So the lock of the folder stays.
+    - The first Ctrl-C (SIGINT) keeps its handler: Snakemake cancels its jobs, which may take long.
+    - SIGTERM, if no Ctrl-C came before, runs Snakemake's handler in a thread.
+    - A signal after Ctrl-C ends this process at once, with one line. Snakemake cannot do more, such
+      as unlock the folder: it would wait for its threads.
 
     A signal without a Python function as its handler is left as it is, such as SIGINT of nohup.
 
@@ -71,7 +71,7 @@ def handle_signals_in_thread(
 
 
 def _call_once(handler: _PythonHandler) -> _PythonHandler:
-    """Return a handler that calls `handler` at the first signal and ignores all others."""
+    """Return a handler that calls this one at the first signal and ignores further ones."""
     is_called = False
 
     def handle(number: int, frame: FrameType | None) -> None:

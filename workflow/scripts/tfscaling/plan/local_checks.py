@@ -235,11 +235,11 @@ def _model_names(models: list[ModelToCheck]) -> str:
 
 
 def select_models_to_check(specs: Iterable[RunSpec]) -> list[ModelToCheck]:
-    """Return one entry for each combination of model, dataset, recipe and Python with custom code.
+    """Return one entry for each combination of model, dataset, recipe and Python of the runs.
 
-    The custom code is the model, the dataset or both. An entry has the run with the fewest tasks
-    and the run with the most workers. Programs are left out, and runs with a platform's `setup`,
-    but no `python`.
+    An entry has the run with the fewest tasks and the run with the most workers. Left out are runs
+    whose model and dataset are both the project's, programs, and runs of a platform with `setup`
+    but without `python`, whose Python only a job finds.
     """
     found: dict[tuple[str, str | None, bytes, RankPython | None], ModelToCheck] = {}
     for spec in specs:

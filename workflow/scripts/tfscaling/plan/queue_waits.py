@@ -124,13 +124,27 @@ def wait_bound_s(jobs: Array, now_s: float) -> float | None:
     eligible, start, left = jobs[:, 0], jobs[:, 1], jobs[:, 4]
 
     def quantile(begin: int, number: int, now_s: float) -> float:
-        """Return RECENT_QUANTILE of the waits of these jobs as they were known at this time."""
+        """Return the RECENT_QUANTILE quantile of the waits of jobs, as it was known at a time.
+
+        Args:
+            begin: Index of the first of these jobs.
+            number: Index after the last one.
+            now_s: The time. A job that had not started by then is taken to wait longer.
+        """
         own = slice(begin, number)
         waits = np.minimum(np.minimum(start[own], left[own]), now_s) - eligible[own] + WAIT_MIN_S
         return _censored_quantile(waits, start[own] <= now_s, RECENT_QUANTILE)
 
     def recent(number: int, now_s: float) -> float:
-        """Return the larger quantile by the jobs before this one, as known when it came."""
+        """Return the larger of two quantiles of waits before a job, as they were known at a time.
+
+        One is over the last RECENT_JOBS jobs before it. The other also includes earlier jobs, so
+        that RECENT_JOBS of them had started by then.
+
+        Args:
+            number: Index of the job.
+            now_s: The time.
+        """
         begin = max(0, number - RECENT_JOBS)
         (started,) = np.nonzero(start[:number] <= now_s)
         further = int(started[-RECENT_JOBS:][0]) if len(started) else begin

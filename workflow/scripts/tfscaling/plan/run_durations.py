@@ -56,8 +56,8 @@ class RunDurations:
         """Estimate how long a run of a configuration takes.
 
         The estimate is the median of the configuration's valid runs. Without them it is projected
-        from the configuration's short runs. Without these, either, it is the time limit, an upper
-        bound.
+        from the configuration's short runs. If it has none, either, it is the time limit, an
+        upper bound.
 
         Other configurations are not used: start and compilation take equally long with fewer
         epochs, and the time of a step depends on nodes and batch, as this workflow measures.

@@ -42,7 +42,7 @@ class RunsToDo:
         config: The configuration.
         planned: All planned runs.
         runs_dir: The folder of all runs.
-        forced: Folders of runs that are repeated although they have a record.
+        forced: Folders of runs that options of Snakemake force, with or without a record.
     """
 
     config: Config
@@ -86,7 +86,7 @@ class RunsToDo:
 
     @functools.cached_property
     def repeated_folders(self) -> frozenset[str]:
-        """The folders of the runs that are repeated although they have a record."""
+        """The folders of runs that are due with or without a record: forced and stale ones."""
         if self.config.rerun != "stale":
             return self.forced
         specs = [run.spec for run in self.planned]
@@ -95,7 +95,10 @@ class RunsToDo:
 
     @functools.cached_property
     def forced_again(self) -> frozenset[str]:
-        """The folders of forced runs with a record: each is rerun, also conditional ones."""
+        """The folders of forced runs that have a record.
+
+        Each is rerun, even if no round of a search has requested it yet.
+        """
         return self.forced & self.records.keys()
 
     def folders_after_round(self, extra: Collection[str]) -> list[str]:
@@ -126,7 +129,14 @@ class RunsToDo:
         return self.records[path].file
 
     def why_repeated(self, path: str) -> str:
-        """Return why a run with a record is repeated: `forced` or `stale`; "" if it is not."""
+        """Return why a run with a record is repeated; "" if it is not.
+
+        Args:
+            path: The run's folder, below the folder of all runs.
+
+        Returns:
+            `forced` by an option of Snakemake, or `stale` because code or data changed.
+        """
         if path not in self.repeated_folders or path not in self.records:
             return ""
         return "forced" if path in self.forced else "stale"
@@ -188,7 +198,7 @@ class RunsToDo:
         return KeptRecord(file, run_record.node_hours(record))
 
     def outdated_data(self) -> list[Path]:
-        """Return the prepared datasets of runs to do that an older version of custom code made."""
+        """Return the files of prepared data that runs to do read and older custom code wrote."""
         found = []
         for data, dataset in dict.fromkeys(self._data_to_read()):
             code = user_code.code_of_functions(dataset)
@@ -199,9 +209,10 @@ class RunsToDo:
         return found
 
     def _data_to_read(self) -> Iterable[tuple[str, str]]:
-        """Yield (name of prepared data, dataset) of each run to do on the chosen clusters.
+        """Yield (name of its prepared data, its dataset) for each run to do on the chosen clusters.
 
-        Conditional runs are left out, because they may prove unnecessary.
+        The name includes the parameters of a custom dataset. Runs that a search may not need are
+        left out.
         """
         for path in self.folders_to_do:
             run = self._run_by_folder[path]
@@ -237,9 +248,10 @@ class RunRequests:
             self.accept()
 
     def accept(self) -> None:
-        """Write all noted requests, and from now on each further request at once.
+        """Write the requests that were only collected before, and each later one at once.
 
-        A record that the run's job will replace is saved in its attempt's folder before.
+        It is called when the sweep may begin. A record that the run's job will replace is saved in
+        its attempt's folder first.
 
         Raises:
             OSError: If a file cannot be written.

@@ -89,7 +89,9 @@ def _block_attempts(folder: Path, attempts: Iterable[int], newest: int) -> None:
 
 
 def restore_record(kept: Path, record: Path) -> None:
-    """Copy the record in an attempt's folder to the run's folder, and block all other attempts.
+    """Copy the record in an attempt's folder to the run's folder.
+
+    Other attempts at the run, which may still be running, can write no record afterwards.
 
     If the run's folder has a valid record of the same run, this record is first saved in its
     attempt's folder. A damaged record, or the record of a different run, is renamed.
@@ -382,7 +384,9 @@ class Spent(NamedTuple):
 
 
 def sum_spent(runs: Iterable[Mapping[Any, Any]]) -> Spent:
-    """Return node-hours and lost costs of the attempts at some runs; unknown times count as 0.
+    """Return node-hours of all attempts at some runs, and what failed attempts cost.
+
+    Unknown times count as 0.
 
     Args:
         runs: Rows of runs.csv: column → number, or its text.

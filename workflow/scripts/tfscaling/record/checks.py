@@ -221,7 +221,8 @@ def _gpu_uuids(report: Rank) -> list[str]:
 def _check_gpus(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
     """Return what is wrong with the numbers of GPUs that Slurm gave the ranks, or None.
 
-    Logical devices are checked, too: the training would not fail for lack of a GPU.
+    Platforms with `devices: logical` are checked, too, if they request GPUs: their training would
+    not fail without them.
     """
     if spec.measured.launcher == "local":
         return None  # inside a Slurm job its processes share all the job's GPUs
@@ -251,7 +252,7 @@ def _check_cpus(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
 
 
 def _check_threads(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
-    """Return which ranks used another number of TensorFlow threads for an operation; else None."""
+    """Return which ranks had a wrong number of threads for an operation; else None."""
     wrong = [r for r in reports if r.intra_op_threads != spec.threads_per_operation(r.cpus)]
     if not wrong:
         return None
@@ -628,8 +629,8 @@ class _GpuName(NamedTuple):
 
     Attributes:
         words: Its words, without makers, `mig` and the slice.
-        mig: The numbers of its slice, such as ("1", "3", 20) for `1c.3g.20gb`: compute slices of
-            its part, or "", compute slices and memory in GB. None for a whole GPU.
+        mig: The numbers of its slice, such as ("1", "3", 20) for `1c.3g.20gb`: compute instances
+            (c), "" if the name has none; GPU instances (g); and memory in GB. None for a whole GPU.
         is_mig: Whether it names a slice, or has the word `mig`.
     """
 
@@ -682,7 +683,7 @@ def _is_same_slice(one: tuple[str, str, int], other: tuple[str, str, int]) -> bo
 
 
 def _is_same_memory(one_gb: int, other_gb: int) -> bool:
-    """Return whether two texts on the memory of a slice can be about the same slice."""
+    """Return whether two sizes, in GB, can be the memory of the same slice: names round it."""
     return abs(one_gb - other_gb) <= _SLICE_MEMORY_TOLERANCE * max(one_gb, other_gb)
 
 

@@ -312,7 +312,9 @@ def quality_of_epoch(epoch: Epoch, metric: str) -> float | None:
 
 
 def quality_of_run(record: RunRecord, quality: Quality) -> RunQuality:
-    """Return the quality of a run after its last epoch, or after its last evaluation.
+    """Return the quality at the end of a run.
+
+    On training data it is from the last epoch, on held-out data from the last evaluation.
 
     Args:
         record: The record of the run.

@@ -264,11 +264,13 @@ class TrainingReport(TrainedRank, frozen=True, kw_only=True, tag="training", tag
 
     epochs: tuple[Epoch, ...]
     steps: tuple[Execution, ...]
+    """Calls of the compiled training function, in their order; each trains one or more steps."""
     compute_steps: tuple[float, ...] = ()
     """Seconds of each probe step: forward and backward pass without communication."""
     weights_sha256: str = ""
     """Checksum of the trained weights; empty if the training diverged."""
     trained_by: str = ""
+    """How a custom model with its own compile() settings was trained, in words; else empty."""
     warnings: tuple[str, ...] = ()
     resumed_from: ResumePoint | None = None
     """Position from which the training resumed; null if it began with its first step."""

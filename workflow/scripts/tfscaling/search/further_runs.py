@@ -65,8 +65,9 @@ def _price(
 ) -> float:
     """Return the expected price of the proposed runs.
 
-    A run costs its training times the mean PRICE_RATIO of such runs: of the candidate if they
-    report it, or else of all candidates. Without any, a short run is assumed to cost SHORT_PRICE.
+    The price of a run is the price of a training, multiplied by the mean PRICE_RATIO of the
+    candidate's complete or short runs, or of all candidates' if its own report none. Without any, a
+    short run is assumed to cost SHORT_PRICE.
 
     Args:
         problem: The question.
@@ -89,10 +90,11 @@ def _price(
 
 
 def _expected_gain(problem: SearchProblem, state: SearchState) -> float:
-    """Return the fraction of a training's value that is expected to be saved with the best known.
+    """Return the expected saving if the truly best candidate were known and used.
 
-    It is the integral of the chance that a candidate is better by more than a fraction, over all
-    fractions. Eliminated candidates get no further runs and are left out.
+    It is a fraction of the time or cost of a training with the present best candidate: the integral
+    of the chance that a candidate is better by more than a fraction, over all fractions. Eliminated
+    candidates get no further runs and are left out.
     """
     others = [n for n in range(problem.count) if n not in state.eliminated]
     margins = -np.log1p(-_FRACTIONS)

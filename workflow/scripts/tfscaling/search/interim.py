@@ -94,7 +94,9 @@ def add_runs(problem: SearchProblem, state: SearchState, new: Mapping[str, NewRu
 
 
 def _goal_value(problem: SearchProblem, run: Run) -> float:
-    """Return the goal of a run: infinite if the run missed it, NaN if unknown.
+    """Return a run's value of the goal metric, as the search got it.
+
+    It is infinite if the run diverged or missed its target, and NaN if it is unknown.
 
     Raises:
         ValueError: The value is not above zero.
@@ -106,14 +108,14 @@ def _goal_value(problem: SearchProblem, run: Run) -> float:
 
 
 def _gets_no_more_runs(missed: int, runs: int) -> bool:
-    """Return whether a candidate gets no more runs because runs missed a limit or the target.
+    """Return whether further runs of a candidate are useless because some missed a limit.
 
-    It gets none if enough runs missed by the rule of `is_ruled_out`. It gets none either if fewer
-    than half of its runs missed: it cannot be recommended, and a few more runs would not change
-    this.
+    There are two cases. Enough runs missed to show that it does not keep the limit, by
+    `is_ruled_out`. Or fewer than half missed: a candidate is recommended only if all its runs keep
+    the limits, and to show that it does not keep them would take many more runs.
 
     Args:
-        missed: Number of its runs that missed a limit or the target.
+        missed: Number of its runs that missed a limit or the target. If it is 0, they are useful.
         runs: Number of all its runs.
     """
     return missed > 0 and (is_ruled_out(missed, runs) or 2 * missed < runs)

@@ -227,7 +227,8 @@ def _rank_rivals(problem: SearchProblem, state: SearchState, fit: Fit, best: int
 def _find_too_likely_rivals(chances: Array) -> Array:
     """Return which candidates are still too likely to be better for the search to end.
 
-    The others are the least likely candidates whose chances sum up to at most half of RISK_MAX.
+    The least likely ones may be ignored, as long as their chances add up to at most half of
+    RISK_MAX.
 
     Args:
         chances: Probability of each candidate to be better than the best, (candidates,).
@@ -240,13 +241,15 @@ def _find_too_likely_rivals(chances: Array) -> Array:
 
 
 def _are_neighbours(problem: SearchProblem, state: SearchState, n: int, other: int) -> bool:
-    """Return whether two candidates without runs differ only in similar numbers of nodes.
+    """Return whether two candidates have no runs, and differ only in similar numbers of nodes.
+
+    Numbers are similar if the larger one is at most twice the other.
 
     Args:
         problem: The question.
         state: The state.
         n: Number of a candidate.
-        other: Number of another candidate. Its nodes are similar if at most twice or half as many.
+        other: Number of another candidate.
     """
     octaves = abs(math.log2(problem.nodes[n] / problem.nodes[other]))
     is_near = problem.lines[n] == problem.lines[other] and octaves < 1.01

@@ -149,11 +149,12 @@ class ScalingModel:
         self._mean = SLOPE * logs + offset
 
     def fit(self, runs: Runs, effects: Array, projection: Array) -> Fit:
-        """Estimate the goal's logarithm of each configuration from all runs.
+        """Estimate the logarithm of the goal's value for each configuration from all runs.
 
         Args:
             runs: The runs.
-            effects: Effect of each round on the logarithms, from the previous fit, (rounds,).
+            effects: By how much the logarithms of all runs of a round are too high, as the previous
+                fit has estimated it, (rounds,). Of later rounds nothing is known yet.
             projection: Standard deviation of the error that a configuration's short runs share, as
                 a logarithm, (configurations,).
         """

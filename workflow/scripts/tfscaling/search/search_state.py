@@ -256,7 +256,10 @@ class SearchState:
 
     @cached_property
     def projection_sd(self) -> Array:
-        """Standard deviation of the projection error that all short runs of a candidate share."""
+        """By how far all projections from a candidate's short runs may be wrong together.
+
+        (candidates,), as standard deviations of the logarithm.
+        """
         errors: list[list[float]] = [[] for _ in self.limit_verdicts]
         for each in self.observations:
             if each.is_known and each.is_short:

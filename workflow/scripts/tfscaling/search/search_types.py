@@ -56,10 +56,12 @@ class Candidate:
         return sum(run is not None for run in self.runs)
 
     def blocks_of_runs(self, runs: int) -> list[int]:
-        """Return the numbers, from 0, of the blocks with the candidate's first runs.
+        """Return the numbers, from 0, of the blocks that have the candidate's first runs.
+
+        A block has one run of each candidate.
 
         Args:
-            runs: How many runs.
+            runs: Number of these runs.
         """
         return [n for n in range(self.blocks_max) if n not in self.skipped_blocks][:runs]
 
@@ -75,10 +77,10 @@ class Candidate:
         return [n for n in self.blocks_of_runs(runs) if n >= had or self.runs[n] is None]
 
     def existing_runs(self, runs: int) -> list[Run]:
-        """Return the candidate's first runs without missing ones; each maps metric to value.
+        """Return the existing runs among the candidate's first ones; each maps metric to value.
 
         Args:
-            runs: How many runs the candidate should have.
+            runs: Number of the first runs. Runs in skipped blocks do not count.
         """
         own = [self.runs[n] for n in self.blocks_of_runs(runs) if n < len(self.runs)]
         return [run for run in own if run is not None]
@@ -243,7 +245,9 @@ class Decision:
 
 
 def list_needed_runs(decision: Decision, candidates: Sequence[Candidate]) -> list[tuple[int, str]]:
-    """Return (block from 0, name) of each run that the next analysis needs, sorted by block.
+    """Return (block, name of the candidate) of each run that the next analysis needs, by block.
+
+    Block n, from 0, has repeat n + 1 of all candidates.
 
     Args:
         decision: The decision after the last analysis.

@@ -245,7 +245,10 @@ def _why_no_larger_batch(rows: Sequence[RunRow]) -> Reason | None:
 
 
 def _sort_failures(rows: Iterable[RunRow]) -> tuple[frozenset[int], frozenset[int]]:
-    """Return the blocks, from 0, whose run failed too often: (its own failures, replaced runs).
+    """Return (failed, skipped): blocks, from 0, whose run failed too often to be tried again.
+
+    In failed ones the cause is the configuration. In skipped ones it is the infrastructure, and a
+    run in a later block replaces the run; after too many of them, they count as failed.
 
     Args:
         rows: The rows of a configuration.
@@ -274,7 +277,8 @@ def _make_candidate(
         point: The configuration of the candidate.
         rows: Configuration → its rows of runs.csv.
         planned: The search.
-        short_of: Configuration → the configuration of its short runs, where it has them.
+        short_of: Configuration → the same configuration with a shortened training, for searches
+            that begin with short runs.
         closed: Configuration → why none of its missing runs will be made.
     """
     is_short, short = point in short_of.values(), short_of.get(point)
@@ -321,10 +325,11 @@ def _run_from_row(row: RunRow, planned: PlannedSearch) -> Run:
 
 
 def _goal_value(row: RunRow, goal: str) -> float:
-    """Return the goal of a run: infinite if it diverged or missed the target, NaN if unknown.
+    """Return a run's value of the goal metric.
 
-    It is unknown for a run whose times do not count, or that reports no quality for the target. A
-    timed run without a value of another goal, such as a cost without a price, is infinite.
+    It is infinite if the run diverged or missed the target, or if it has a time but no value of
+    this goal, such as a cost without a price. It is NaN if the times of the run do not count, or if
+    the run reports no quality for the target.
     """
     if row.status != RunState.OK:
         return math.inf

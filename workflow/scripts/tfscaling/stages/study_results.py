@@ -84,7 +84,7 @@ class StudyResults:
 
     @cached_property
     def answers(self) -> tuple[Answer, ...]:
-        """The answer to each question of the study, by the goal of its configuration."""
+        """The answers to the questions of the study, by the goal of its configuration file."""
         return answer_questions(self._evidence)
 
     def table(self, name: str) -> pd.DataFrame:

@@ -126,7 +126,7 @@ def _author(author: dict[str, str]) -> Entity:
 
 
 def run(study: StudyFolder) -> None:
-    """Write the archive of a study and print its path, and whose authors and licence it names."""
+    """Write the archive of a study; print its path, and which file names its authors."""
     source = Path(STUDY_CITATION) if Path(STUDY_CITATION).exists() else WORKFLOW / CITATION
     citation, workflow_citation = Citation.read(source), Citation.read(WORKFLOW / CITATION)
     config = msgspec.json.encode(withhold_secrets(study.config))

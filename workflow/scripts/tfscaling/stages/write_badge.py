@@ -54,7 +54,10 @@ def run(study: StudyFolder) -> None:
 
 
 def describe_range(found: ScalingRange | None) -> str:
-    """Return the message of the badge, such as `to 4 nodes (95 %)` or `not shown`."""
+    """Return the message of the badge, such as `to 4 nodes (95 %)`, where 95 % is the confidence.
+
+    Without a range it is `not shown`.
+    """
     if found is None or found.nodes_max is None:
         return "not shown"
     return f"{_describe_nodes(found)} (95 %)"

@@ -268,10 +268,10 @@ def make_requests(study: Study, config: Config) -> Iterator[ComputeTimeRequest]:
 
 
 def _wall_time_s(study: Study, row: PointRow) -> float:
-    """Return for how many seconds a training occupies its nodes, without the end of its processes.
+    """Return the seconds for which a training occupies its nodes: the median over the valid runs.
 
-    It is the median over the valid runs. Without wall times, or if the time is projected from short
-    runs, it is the execution time plus the evaluation time.
+    The time in which processes end is not included. If no run has a wall time, or if the time is
+    projected from short runs, it is the execution time plus the evaluation time.
 
     Args:
         study: The evidence of the study.

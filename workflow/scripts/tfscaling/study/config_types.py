@@ -586,8 +586,8 @@ class MeasuredKeys(ConfigMapping, frozen=True, kw_only=True):
 class Platform(MeasuredKeys, frozen=True, kw_only=True):
     """Where to run: a cluster, a part of one, or a single machine.
 
-    Keys marked "measured" are part of a run's parameters: a change reruns the platform's runs. A
-    change of the others reruns nothing.
+    The keys of `MeasuredKeys`, marked "measured" in the reference, are part of a run's parameters:
+    a change reruns the platform's runs. A change of the others reruns nothing.
     """
 
     title: Line | None = None
@@ -875,7 +875,7 @@ class WholeTraining(ConfigMapping, frozen=True, kw_only=True):
 
     epochs: Annotated[int, number_meta("epochs", ge=1, le=1_000_000)]
     """Epochs of the complete training. Its time and cost are projected from runs with fewer epochs
-    or with `stop_after_steps` (docs/projection.md). A change reruns nothing."""
+    (docs/projection.md). A change reruns nothing."""
 
 
 class Question(ConfigMapping, frozen=True, kw_only=True):
@@ -920,9 +920,10 @@ class Question(ConfigMapping, frozen=True, kw_only=True):
         return (self.campaign and self.campaign.trainings) or self.trainings or 1
 
     def epochs_to_project(self, recipe: Recipe) -> int | None:
-        """Return `whole_training`'s epochs if a recipe's runs are projected to them, else None.
+        """Return the epochs of `whole_training`, if a recipe's runs train fewer; else None.
 
-        It is also None for `stop_after_steps`, which projects to the recipe's own `epochs`.
+        From such runs, time and cost of the complete training are estimated. Runs that
+        `stop_after_steps` ends represent the recipe's own `epochs`, so that it is None for them.
         """
         whole = self.whole_training
         if whole is None or recipe.stop_after_steps or recipe.epochs == whole.epochs:
@@ -948,7 +949,7 @@ class Question(ConfigMapping, frozen=True, kw_only=True):
 
     @property
     def targets(self) -> dict[str, float]:
-        """Quality metric → target value, for time and cost to the target: its limit."""
+        """Quality metric → its limit, which is the target of the goals `…_to_target_…`."""
         limits = self.limits_in_force.items()
         # a limit without a value is refused later, with its place
         return {

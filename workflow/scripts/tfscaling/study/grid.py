@@ -382,7 +382,10 @@ def _plan_run(config: Config, spec: RunSpec, **facts: Any) -> PlannedRun:
 
 
 class ReplicaWork(NamedTuple):
-    """The work of one replica in a step; configurations with equal work share an explaining run.
+    """The work of one replica in a step.
+
+    Configurations with equal work share an explaining run: one replica alone, with which `explain`
+    splits a lost efficiency into its causes.
 
     Attributes:
         point: The configuration with a single replica, on the same kind of device.
@@ -403,9 +406,10 @@ def _replica_work(spec: RunSpec) -> ReplicaWork:
 def _explaining_runs(
     config: Config, candidates: Sequence[Candidate], registries: Registries
 ) -> Iterator[PlannedRun]:
-    """Yield the runs that blocks with `explain` add, one for each work of a replica.
+    """Yield the explaining runs of the grid's blocks with `explain`, see `ReplicaWork`.
 
-    Work that a configuration of the grid does on a single replica needs no further run.
+    There is one for each kind of work, unless a configuration of the grid does this work on a
+    single replica anyway.
 
     Args:
         config: The configuration.
@@ -431,10 +435,10 @@ def _explaining_runs(
 
 
 def _explaining_keys(recipe: Recipe, batch_size: int, replicas: int) -> dict[str, int]:
-    """Return the keys of a recipe that an explaining run changes → their values.
+    """Return the keys of a recipe that an explaining run changes, such as `epochs` → their values.
 
-    With as many epochs, one replica would train as long as all replicas together. The run has at
-    least as many steps as the configuration with the most replicas.
+    An epoch has `replicas` times as many steps for one replica as for all together. So fewer epochs
+    have at least as many steps as the configuration with the most replicas makes.
 
     Args:
         recipe: The recipe of the explained configurations.

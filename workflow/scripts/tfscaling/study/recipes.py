@@ -118,7 +118,11 @@ def _training_problems(recipe: Recipe) -> Iterator[NotAllowed]:
 
 
 def _parameter_list_problems(recipe: Recipe) -> Iterator[NotAllowed]:
-    """Yield an error for each list of parameters that cannot become names of variants."""
+    """Yield an error for each list of values in a recipe's `parameters` that has no variants.
+
+    Each combination of the listed values is a variant of the recipe, and the values are in its
+    name.
+    """
     lengths = {key: len(values) for key, values in recipe.parameter_axes.items()}
     if (count := math.prod(lengths.values())) > VARIANTS_MAX:
         rule = f"their lists have {count} combinations; allowed: {VARIANTS_MAX}"

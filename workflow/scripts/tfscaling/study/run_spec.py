@@ -160,9 +160,10 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def rank_python(self) -> str | None:
-        """Python that runs the ranks; None for the workflow's own environment.
+        """Python that runs the ranks: a path, or a name that the rank's shell looks up.
 
-        It is the Python of the recipe's environment for a Keras model, else the platform's.
+        For a Keras model it is the Python of the recipe's `environment`. Without one, and for a
+        program, it is the platform's `python`. None without that: the workflow's own environment.
         """
         if self.recipe.environment is not None and not self.recipe.program:
             return str(python_path(self.recipe.environment))
@@ -450,11 +451,14 @@ def run_path(axes: Mapping[str, str | int], hashed: str) -> str:
 
 
 class ModelToCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A run that represents all runs with the same model; the model is built before they start."""
+    """A model to build before its runs start, by two of these runs.
 
-    #: The specification of the run.
+    Attributes:
+        spec: The run with the fewest tasks, for which the model is built.
+        largest: The run with the most workers and replicas, for which its input pipeline is read.
+    """
+
     spec: RunSpec
-    #: The run with the most workers and replicas among the represented runs.
     largest: RunSpec
 
 

@@ -134,7 +134,7 @@ def _point_row(point: Point, group: Sequence[RunRow], targets: Mapping[str, floa
 
 
 def _set_examples_trained(row: PointRow, valid: Sequence[RunRow]) -> list[str]:
-    """Write how many examples the valid runs trained to a row.
+    """Set in a row how many examples the valid runs of its configuration trained.
 
     Returns:
         [why the row is not comparable] if the numbers differ, else [].

@@ -40,7 +40,7 @@ def console_table(table: pd.DataFrame, metrics: Sequence[str], asked: str) -> li
     Args:
         table: The comparison.
         metrics: The columns of the comparison to show, in order.
-        asked: The metric of the study's goal, which is shown first.
+        asked: The metric of the study's goal, the first metric that is shown.
     """
     rows = to_rows(PointRow, table)
     qualities = qualities_in_table(table)

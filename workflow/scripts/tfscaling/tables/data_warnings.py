@@ -367,7 +367,7 @@ def _find_unobserved_evaluations(tables: StudyData) -> Finding:
 
 
 def _find_slow_nodes(tables: StudyData) -> Iterator[Finding]:
-    """Yield a finding for each platform with nodes that slow runs significantly."""
+    """Yield a finding for each platform with nodes on which runs take significantly longer."""
     vary = varying_axes([*tables.points.values()])
     for platform, effects in estimate_effects_by_platform(tables.valid).items():
         named = ", ".join(f"{e.node} ({e.factor:.2f} times)" for e in effects if e.is_slow)
@@ -502,9 +502,9 @@ def find_warnings(
     Args:
         comparison: The table of configurations.
         runs: The table of runs.
-        cpus_per_node: Platform → CPUs of its nodes. Nodes that one machine simulates cause a
-            warning if the machine has fewer CPUs than they need together, or if the platform is
-            missing here.
+        cpus_per_node: Platform → CPUs per node. Where one machine simulates several nodes, a
+            warning says that it has fewer CPUs than all these nodes together, or that the number is
+            unknown because the platform is missing here.
     """
     tables = StudyData(comparison, runs, cpus_per_node)
     texts = tomllib.loads(TEXTS.read_text(encoding="utf-8"))

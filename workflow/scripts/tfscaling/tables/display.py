@@ -141,7 +141,7 @@ def _interval_or_range(name: str, row: Cells) -> tuple[float | None, float | Non
 def _distinguishing_decimals(value: float, low: float, high: float) -> int:
     """Return the number of decimals that shows an interval's ends as different numbers.
 
-    The value has at most three significant digits.
+    It is less where the value would get more than three significant digits.
 
     Args:
         value: The value.
@@ -260,8 +260,8 @@ def format_ratio(difference: Difference) -> str:
 def format_disadvantage(difference: Difference, metric: Metric) -> str:
     """Describe a difference: `1.50 times (1.40–1.60) the error`.
 
-    Without a ratio it is `0.1000 (0.0900–0.1100) more error`; for a metric that is better the
-    higher it is `1.50 times (1.40–1.60) less`.
+    Without a ratio it is `0.1000 (0.0900–0.1100) more error`. For a metric whose higher values are
+    better, but which has no best value, it is `1.50 times (1.40–1.60) less`.
     """
     is_less = metric.is_higher_better and metric.best is None
     noun = metric.title if metric.best is None else "error"

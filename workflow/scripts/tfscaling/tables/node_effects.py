@@ -249,12 +249,12 @@ class _NodeRegression:
     def _significant_t(
         self, place: int, with_it: int | None = None, tests: int | None = None
     ) -> float:
-        """Return Student's t of a node's effect if it is significant, else 0.
+        """Return Student's t of a node's slowness if it is significant, else 0.
 
         Args:
             place: Index of the node.
-            with_it: Index of another node that is assumed to be slow, too.
-            tests: Number of simultaneous tests.
+            with_it: Index of another node that is taken for slow, too; None for none.
+            tests: Number of simultaneous tests, as for `t_quantile`.
         """
         others = [*self.slow_nodes, *([] if with_it is None else [with_it])]
         estimate = self.effect_of_last([*others, place])

@@ -455,7 +455,7 @@ class PointRow(PointMetrics, TypedRow):
     platform_title: str = ""
     """Title of the platform in tables and plots."""
     cloud: str | None = None
-    """The cloud on which the platform runs; null if it is none."""
+    """The cloud on which the platform runs; null for a platform outside of clouds."""
     status: PointStatus = "missing"
     """ok - all runs are valid; incomplete - some are; diverged, does_not_fit, failed, unfinished,
     stale or missing - none is valid, and this is the most frequent status; excluded - the

@@ -109,7 +109,7 @@ def group_by_point(rows: Iterable[_Cells]) -> dict[Point, list[_Cells]]:
 
 
 def axes_without_nodes(row: Cells) -> tuple[Any, ...]:
-    """Return the values of a row's axes except nodes, which a line of a plot shares."""
+    """Return the values of a row's axes except nodes: equal for the points of a line in a plot."""
     return tuple(row[axis] for axis in LINE_AXES)
 
 

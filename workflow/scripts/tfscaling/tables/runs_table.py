@@ -80,9 +80,9 @@ def run_tables(
     """Make the tables of runs and of epochs from the records of planned runs.
 
     The first table has one row per planned run, the second one row per epoch of each record. Extra
-    repeats of a search have a row once they were started. A stale run has its record's path: it is
-    rerun only on request. If a valid run has no quality, or reached a target at an unknown time,
-    `warnings` has the reason.
+    repeats of a search have a row once they were started. A record that was made by older code or
+    from older data keeps its row, because it is only replaced on request. If a valid run has no
+    quality, or reached a target at an unknown time, `warnings` has the reason.
 
     Args:
         planned: The runs of the manifest.
@@ -296,7 +296,7 @@ def _run_with_record(
     notes: Sequence[str] = (),
     steady_from: int = 0,
 ) -> _RunResult:
-    """Return the row of a run from its record.
+    """Return the row of a run, and what else is read from its record.
 
     Args:
         run: The planned run.
@@ -304,7 +304,7 @@ def _run_with_record(
         path: The file of the record.
         targets: Quality metric → the value to reach.
         notes: Warnings that the row has in addition to the record's warnings.
-        steady_from: As in `_read_run`.
+        steady_from: Number of epochs, not counting the first, that are not steady yet.
     """
     row = row_without_record(run, RunState(record.validity.status), record.validity.reason)
     warnings = [*notes, *record.warnings]

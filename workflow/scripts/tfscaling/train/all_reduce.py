@@ -235,19 +235,22 @@ class ArrayTrainer(AllReduceLoop):
         return self.train_on(batch, self._weights(examples), examples)
 
     def _train_step(self, order: Any, step: Any, *data: Any) -> Any:
-        """Train one step on all replicas; return a value per replica that is available after it.
+        """Train one step on all replicas.
 
         Args:
             order: Indices of the epoch, (steps, global batch).
             step: Number of the step in the epoch.
             *data: The training data, per replica.
+
+        Returns:
+            A tensor of each replica. Whoever waits for it waits for the end of the step.
         """
         tf = self.tf
         examples = tf.minimum(self.global_batch, self.train_examples - step * self.global_batch)
         return self.strategy.run(self._replica_step, args=(order[step], examples, *data))
 
     def _train_steps(self, order: Any, start: Any, end: Any, *data: Any) -> Any:
-        """Train consecutive steps in one graph; return the last step's value per replica.
+        """Train consecutive steps in one graph; return what the last `_train_step` returned.
 
         Args:
             order: Indices of the epoch, (steps, global batch).
@@ -295,7 +298,8 @@ class ArrayTrainer(AllReduceLoop):
     def _train_epoch(self, epoch: int, result: TrainingResult, events: EventLog) -> None:
         """Train one epoch and append the durations of its steps to `result.steps`.
 
-        A graph call trains `steps_per_execution` steps, which have one entry.
+        A call of the graph trains `steps_per_execution` steps. `result.steps` gets one entry for
+        each call, with the duration of all its steps.
 
         Args:
             epoch: Number of the epoch.

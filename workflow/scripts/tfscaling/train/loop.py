@@ -444,7 +444,10 @@ class TrainingLoop(ABC):
         return time.perf_counter() - start_s
 
     def _before_first_step(self) -> None:
-        """Do what precedes the first step of an epoch; `measure_time_between_epochs_s` times it."""
+        """Reset the sums of losses and metrics, and whatever else an epoch's first step needs.
+
+        `measure_time_between_epochs_s` measures how long it takes.
+        """
         self._reset_sums()
 
     def _first_epoch(self, result: TrainingResult, events: EventLog) -> int:

@@ -263,11 +263,14 @@ def _replica_view_class() -> Any:
             return value
 
         def merge_call(self, merge_fn: Any, args: Any = (), kwargs: Any = None) -> Any:
-            """Call `merge_fn` for all replicas together; in a condition, for this replica alone.
+            """Call `merge_fn(strategy, *args, **kwargs)` once for all replicas, as TensorFlow does.
+
+            Within a branch of `tf.cond`, where TensorFlow cannot do so, it is called for this
+            replica alone.
 
             Args:
-                merge_fn: Function of the strategy and `args`.
-                args: Its further arguments.
+                merge_fn: The function.
+                args: Its arguments after the strategy.
                 kwargs: Its arguments by name.
             """
             in_branch = tf.compat.v1.get_default_graph() is not self._graph

@@ -348,7 +348,10 @@ def _training_warnings(
 
 
 def _compare_losses(trainer: AllReduceLoop) -> loss_means.LossOfParts | None:
-    """Return losses of parts of a training batch; None for a classifier, or if they are unknown."""
+    """Return the losses of a training batch and its halves, which show what kind of mean it is.
+
+    None for a classifier, whose loss is known, or if the model's data cannot be read here.
+    """
     if trainer.custom_step is None or (batch := trainer.some_examples()) is None:
         return None
     return loss_means.compare_losses_of_parts(trainer.model, batch)

@@ -147,7 +147,7 @@ def make_replica_hiding_class(base: Any) -> Any:
     """Return a subclass of a strategy class that reports one replica within `single_replica`."""
 
     class Hiding(base):  # type: ignore[misc]
-        """The strategy, which can hide its other replicas."""
+        """The strategy, which says within `single_replica` that it has one replica."""
 
         @property
         def num_replicas_in_sync(self) -> int:
@@ -201,7 +201,7 @@ def _make_mpi_all_reduce(devices: Sequence[str], communication: str) -> Any:
 
 
 def _refuse_custom(devices: Sequence[str], communication: str) -> Any:
-    """Raise ValueError: the recipe's program makes the strategy `own`, and this trainer cannot."""
+    """Raise ValueError: with the strategy `own`, a program distributes the training by itself."""
     raise ValueError("a program makes its own strategy")
 
 

@@ -353,7 +353,7 @@ def _is_additive(metric: Any) -> bool:
     batches = [dice.random((4, 1), np.float32) for _ in range(4)]
 
     def states(*parts: Any) -> list[Any]:
-        """Return the values of a new copy's variables after some batches."""
+        """Return the values of the copy's variables after it is reset and gets these batches."""
         copy.reset_state()
         for labels, outputs in parts:
             copy.update_state(labels, outputs)

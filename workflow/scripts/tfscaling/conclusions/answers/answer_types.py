@@ -255,9 +255,9 @@ class Answer:
 
     @cached_property
     def startup(self) -> StartUp | None:
-        """The start-up of the leader; None if it takes at most half of the execution time.
+        """The start-up of the leading configuration, if it is more than half of its execution time.
 
-        None for goals other than the execution time.
+        None otherwise, and for goals other than the execution time.
         """
         taken = self.leader
         if taken is None or self.goal != TIME or not is_known(taken.row.train_time_s):
@@ -316,7 +316,7 @@ class Answer:
 
     @cached_property
     def words(self) -> Mapping[str, str]:
-        """Words for the best by its goal, and for differences from the best."""
+        """Words of its sentences: `best`, such as `Fastest`, and words for differences from it."""
         words = goal_words(self.goal, self.title)
         best = words["best"]
         if self.goal in ALL_RUNS_METRICS:
@@ -351,7 +351,10 @@ class Answer:
 
     @property
     def has_unequal_qualities(self) -> bool:
-        """Whether it compares models or recipes without their quality (the limit `null`)."""
+        """Whether it compares models or recipes as if their quality were equal.
+
+        The configuration asks for it by the limit `null` of the quality.
+        """
         varies = not {"model", "recipe"}.isdisjoint(self.varying_axes)
         return self.ignores_quality and varies and self.goal != QUALITY
 

@@ -96,7 +96,7 @@ class Candidate:
 
     @property
     def lacks_times(self) -> bool:
-        """Whether the times of some of its valid runs do not count."""
+        """Whether times of its valid runs do not count, such as times of resumed runs."""
         return self.row.runs_timed < self.row.runs
 
     @property

@@ -204,7 +204,7 @@ def _require_goal_value(
         candidate: The configuration.
         facts: Facts about it from the tables.
         goal: The metric.
-        parts: The parts that energies must include to be compared; None for other goals.
+        parts: What compared energies include, such as `GPUs and processors`; None for other goals.
     """
     row = candidate.row
     quality = metric_of(QUALITY, row).title

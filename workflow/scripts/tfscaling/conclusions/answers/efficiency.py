@@ -156,14 +156,16 @@ def judge_efficiency(
 def _ratio_to_baseline(
     samples: Samples, row: PointRow, base: PointRow, name: str, error: float
 ) -> RatioToBaseline:
-    """Return the ratio of times from which an efficiency is judged.
+    """Return the ratio of a configuration's times to its baseline's, with bounds.
+
+    With the numbers of replicas, an efficiency follows from it.
 
     Args:
         samples: The values of the runs.
         row: The configuration.
         base: Its baseline.
         name: The efficiency.
-        error: Error rate, one-sided.
+        error: Error rate of each bound.
     """
     shared_error = math.hypot(
         *(

@@ -29,10 +29,10 @@ _VALUE_BYTES = 1024 - 256
 def limited_pmi_values() -> Iterator[None]:
     """Give the MPI library a lower limit for the length of PMI values within the `with` block.
 
-    Slurm allows values that are longer than Slurm can read; see the module's docstring. A thread
-    passes the library's requests to Slurm and lowers `vallen_max` in Slurm's answers. The thread
-    only runs if the library starts in a call that releases the GIL. Without PMI_FD, the process was
-    not started by Slurm, and the block runs unchanged.
+    Slurm allows longer values than it can read; see the module's docstring. A thread passes the
+    library's requests to Slurm and lowers `vallen_max` in Slurm's answers. So within the block, the
+    library must be started by a call that releases the GIL. Without PMI_FD, Slurm did not start
+    this process, and nothing changes.
     """
     if not (number := os.environ.get("PMI_FD")):
         yield

@@ -68,13 +68,13 @@ def group_into_buckets(parts: Sequence[TensorSize]) -> list[list[int]]:
 
 @dataclass
 class _Calls:
-    """Consecutive MPI calls of a graph: no call of another graph is between them.
+    """The MPI calls of a graph so far, which run in this order without other graphs' calls between.
 
-    A variable orders calls of different graphs: it is read before these calls and written after
-    them.
+    `MpiAllReduce` has a variable only for this order: a graph reads it before its calls and writes
+    it after them, and TensorFlow runs reads and writes of a variable one after the other.
 
     Attributes:
-        own: Names of the graph's operations that read or write this variable for these calls.
+        own: Names of the operations that read or write this variable for these calls.
         last: The operation that the next call must follow: the read, or the last call.
         end: The operation that writes the variable after the calls; None before any call.
     """

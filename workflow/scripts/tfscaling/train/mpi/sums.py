@@ -256,10 +256,12 @@ class NodeSums:
                 total[chunk] = summed  # while it is in the caches
 
     def _write_others_parts(self, place: int, own: np.ndarray) -> None:
-        """Copy this rank's array to shared memory, without the part that this rank adds itself.
+        """Copy this rank's chunk to shared memory, without the part that this rank adds itself.
+
+        Each rank adds one part of the chunk over all ranks.
 
         Args:
-            place: Index of the shared memory.
+            place: Which of the buffers in shared memory.
             own: This rank's chunk of the array.
         """
         given, mine = self._shared_arrays(place, own)[self.rank], self._own_slice(own.size)
@@ -270,7 +272,7 @@ class NodeSums:
         """Write the sum over the ranks of this rank's part into `total`.
 
         Args:
-            place: Index of the shared memory.
+            place: Which of the buffers in shared memory.
             own: This rank's chunk of the array.
             total: The chunk of the result.
         """
