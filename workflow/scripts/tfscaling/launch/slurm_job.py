@@ -64,8 +64,9 @@ _ENDED_BY_SLURM: dict[str, Kind] = {
 _CANCELLED = re.compile(r"\*\*\* (?:STEP|JOB) \S+ ON (\S+) CANCELLED AT \S+ DUE TO ([^*,]+)")
 _NODE_FAILED = re.compile(r"srun: error: Node failure on (\S+)")
 _SRUN_ERROR = re.compile(r"error: (\S+): tasks? ([\d,-]+): (.+)")
-#: Name of Slurm's daemon of a step: its lines are in the logs of the step's ranks, too.
-_OF_STEP = "slurmstepd"
+#: Begin of a line from Slurm's daemon of a step, which also writes to the logs of the step's ranks:
+#: its name or, in Slurm 26.05, the time.
+_OF_STEP = re.compile(r"slurmstepd|\[[^]\n]+\] error: (?:\*\*\* |Detected \d)")
 #: Size of the end of a log that is searched.
 _LOG_END_BYTES = 1 << 16
 
@@ -279,7 +280,7 @@ def read_slurm_messages(log: Path | None) -> tuple[str, ...]:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - _LOG_END_BYTES))
             end = file.read().decode(errors="replace")
-        found += [line for line in end.splitlines() if line.startswith(_OF_STEP)]
+        found += [line for line in end.splitlines() if _OF_STEP.match(line)]
     return tuple(found)
 
 
