@@ -52,7 +52,7 @@ def test_the_demo_learns_and_its_losses_do_not_depend_on_the_strategy(
 ) -> None:
     project = new_project("demo")
     project.overlay(demo())
-    project.snakemake()
+    project.snakemake(limit_s=6000)
     records = project.records()
     assert len(records) == 4
     for record in records:
