@@ -31,8 +31,8 @@ PROCESSES = $(shell expr $$(nproc) + 2)
 PYTEST = pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder --junitxml=.pytest_cache/$@.xml
 # programs that tests run in separate environments
 TOOLS = aws-parallelcluster cfn-lint gpuhunt packages pandoc roc-validator snakedeploy
-# environments with older TensorFlow, as users have them; Python 3.11 or 3.12
-VERSIONS = tensorflow-2.16 tensorflow-2.18
+# environments with TensorFlow, as users have them; Python 3.11 or 3.12
+VERSIONS = tensorflow-2.16 tensorflow-2.18 tensorflow-2.21
 # all targets share .venv
 .NOTPARALLEL:
 .PHONY: help help-dev setup wheelhouse tools packages clouds demo own run large-batch peers exchange view partial test test-full versions check test-closed lint schemas docs screenshots aa bench all-reduce projection simulate fuzz fuzz-models scale soak outage mutants examples cluster-up cluster-down lock
@@ -88,10 +88,10 @@ test-full: $(STAMP)-dev tools #- the other tests: all combinations, faults, simu
 	provision/virtual/install --accounting --late-files --containers --pages
 	$(PYTEST) -m full $(TESTED)
 
-versions: $(STAMP)-dev $(VERSIONS:%=.tools/%/.installed) #- the trainer in older TensorFlow, 2 GB each
+versions: $(STAMP)-dev $(VERSIONS:%=.tools/%/.installed) #- the trainer in three releases of TensorFlow, 2 GB each
 	set -e; for name in $(VERSIONS); do TRAINER_PYTHON=$(CURDIR)/.tools/$$name/bin/python $(PYTEST) \
-	    tests/unit/test_oracle.py tests/workflow/test_users_tensorflow.py \
-	    -k "two_replicas or ordinary or xla or users_tensorflow"; done
+	    tests/versions tests/unit/test_oracle.py tests/workflow/test_users_tensorflow.py \
+	    -k "fit_and_demo or two_replicas or ordinary or xla or users_tensorflow"; done
 
 check: $(STAMP)-dev #- a minute: style, types, and the tests of what has changed since main
 	ruff check . && ruff format --check .

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -639,3 +639,14 @@ def public(first: int, last: int) -> Iterator[tuple[str, Case]]:
 
 def feature_cases(first: int, last: int) -> Iterator[tuple[str, Case]]:
     return iter([*features().items()][first:last])
+
+
+def fifty_steps() -> dict[str, Case]:
+    """A transformer for `make versions`: fifty steps on one replica and on two."""
+    name = "transformer, AdamW"
+    strategies = ("multi_worker_mirrored", MPI_STRATEGY)
+    return {name: replace(PUBLIC[name], replicas=(1, 2), strategies=strategies)}
+
+
+def fifty(first: int, last: int) -> Iterator[tuple[str, Case]]:
+    return iter([*fifty_steps().items()][first:last])

@@ -21,6 +21,8 @@ import yaml
 from project import REPOSITORY, Project
 from virtual_cluster import Cluster, start
 
+pytestmark = pytest.mark.timeout(3600)
+
 EXAMPLES = sorted(path.parent.name for path in REPOSITORY.glob("examples/*/config.yaml"))
 
 

@@ -16,110 +16,23 @@ import os
 import random
 import re
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import oracle_cases
 import oracle_rank
 import pytest
-from oracle_cases import GROWTH_STEPS, Case
+from oracle_cases import GROWTH_STEPS
+from oracle_comparison import ALL_WAYS, Trained, check, trained
 from oracle_rank import REORDERED, SERVERS
-from ranks import Found, RankFailedError, ranks_of
-from tfscaling.study.geometry import Geometry
+from ranks import RankFailedError
 
 SEED = int(os.environ.get("SEED", "1"))
 #: Random models of `make test`; the next ones, or those of `make fuzz-models`, in all ways.
 ON_TWO_REPLICAS = range(4)
 IN_ALL_WAYS = range(int(os.environ["N"])) if "N" in os.environ else range(4, 8)
-#: By how many times more than other orders of the examples a strategy may round.
-ROUNDINGS = 10
-#: A deadlock is a failure, also of many trainings.
-LIMIT_S = 7200.0
 #: Likewise for each random model in all ways, on a busy machine.
 MODEL_LIMIT_S = 375
-#: Case → way of training → what each rank found.
-Trained = dict[str, dict[str, list[Found]]]
-
-
-def trained(folder: Path, words: str, replicas: int = 4, with_servers: bool = False) -> Trained:
-    """Train the cases of these words, see oracle_rank.py, at once on up to `replicas` replicas."""
-    with ranks_of(oracle_rank) as ranks:
-        for devices in range(2, replicas + 1, 2):
-            ranks.start(folder / f"{devices}.json", words, str(devices))
-        jobs = {"workers": {"worker": replicas}}
-        if with_servers:
-            jobs["servers"] = {"chief": 1, "ps": 1, "worker": 2}
-        for name, job in jobs.items():
-            (folder / name).mkdir()
-            geometry = Geometry(sum(job.values()), 1, 0)
-            ranks.start_job(folder / name, geometry, job, words, "1")
-        entries: list[Any] = [entry for of_rank in ranks.found(LIMIT_S) for entry in of_rank]
-    found: Trained = {}
-    for entry in entries:
-        found.setdefault(entry["case"], {}).setdefault(entry["way"], []).append(entry)
-    return found
-
-
-def deviation(found: Found, expected: Found, case: Case) -> float:
-    """The largest difference of losses and metrics, relative but for accuracies.
-
-    Where roundings grow, one example more may be classified otherwise.
-    """
-    one_example = 1 / case.arrays.train_examples if case.grows_roundings else 0.0
-
-    def flat(of: Found) -> dict[str, float]:
-        # of few examples roundings of float16 grow with each step of batch normalization
-        same = 3 if case.is_by_hand and case.precision == "mixed_float16" else case.epochs
-        numbered = {f"loss {n}": value for n, value in enumerate(of["loss"][:same])}
-        for n, metrics in enumerate([*of.get("metrics", []), of.get("test", {})]):
-            compared = {k: v for k, v in metrics.items() if not k.endswith(case.not_compared)}
-            numbered |= {f"{name} {n}": value for name, value in compared.items()}
-        return numbered
-
-    own, other = flat(found), flat(expected)
-    differences = [
-        np.maximum(abs(own[name] - value) - one_example, 0.0)
-        if "accuracy" in name
-        else abs(own[name] - value) / max(abs(value), 1e-3)
-        for name, value in other.items()
-        if value is not None
-    ]
-    return float(np.max(differences))  # not a number if one of them is none
-
-
-def check(name: str, case: Case, ways: dict[str, list[Found]]) -> dict[str, float]:
-    """Compare all ways with their reference; the deviation of each. A failure names the case."""
-    deviations: dict[str, float] = {}
-    references = "fit", "by hand", REORDERED
-    rounded = [
-        deviation(other, ways["fit"][0], case)
-        for way, (other, *_) in ways.items()
-        if way.startswith(REORDERED)
-    ]
-    allowed = max([case.tolerance, *(ROUNDINGS * each for each in rounded)])
-    for way, ranks in ways.items():
-        if way.startswith(references):
-            continue
-        replicas = way.rpartition(" ")[2]
-        (expected,) = ways[f"by hand {replicas}" if case.is_by_hand else "fit"]
-        where = f"{name}, {way}"
-        assert len({found["sha256"] for found in ranks}) == 1, f"{where}: ranks have other weights"
-        for found in ranks:
-            assert found["examples"] == case.epochs * case.arrays.train_examples, where
-            differs = deviation(found, expected, case)
-            deviations[way] = max(deviations.get(way, 0.0), differs)
-            assert differs <= allowed, f"{where}: {found} and not {expected}"
-    return deviations
-
-
-ALL_WAYS = {
-    *("fit", "single 1", "mirrored 1", "multi_worker_mirrored 1", "mpi_all_reduce 1"),
-    *("mirrored 2", "multi_worker_mirrored 2", "mpi_all_reduce 2"),
-    *("mirrored 4", "multi_worker_mirrored 4", "mpi_all_reduce 4"),
-    "mpi_all_reduce of two nodes 4",
-}
-
-
 #: Models that processes train before new ones follow: graphs of TensorFlow stay in memory.
 MODELS_OF_PROCESS = 20
 #: Name of a random model: the last one in the log of a process that failed is the cause.

@@ -1,7 +1,11 @@
-"""A new user's copy of the project after `make setup`: scripts run in it, without TensorFlow."""
+"""A new user's copy of the project after `make setup`: scripts run in it, without TensorFlow.
+
+Also in the other supported releases of Python, and with the oldest supported Snakemake.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import os
 import random
@@ -35,10 +39,16 @@ for epoch in range(int(sys.argv[1])):
 """
 
 
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the project, as git lists it, with the environment of `make setup`."""
-    folder = tmp_path_factory.mktemp("light") / "project"
+def copy_project(folder: Path, *words: str) -> Path:
+    """Copy the project, as git lists it, and make its environment.
+
+    Args:
+        folder: The folder of the copy.
+        *words: More words of `make setup`.
+
+    Returns:
+        The folder.
+    """
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
         cwd=REPOSITORY, capture_output=True, text=True, check=True,
@@ -48,9 +58,15 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(REPOSITORY / name, folder / name, follow_symlinks=False)
     (folder / "train.py").write_text(TRAIN)
-    done = make(folder, "setup")
+    done = make(folder, "setup", *words)
     assert done.returncode == 0, done.stdout
     return folder
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the project with the environment of `make setup`."""
+    return copy_project(tmp_path_factory.mktemp("light") / "project")
 
 
 def make(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -74,12 +90,8 @@ def write_config(folder: Path, recipe: dict[str, Any], **block: Any) -> str:
     return "CONFIG=sweep.yaml"
 
 
-def test_a_sweep_of_a_script_needs_no_other_part(project: Path) -> None:
-    import_all = f"import importlib.util as u; print([n for n in {OTHER_PARTS} if u.find_spec(n)])"
-    shown = subprocess.run(
-        [project / ".venv/bin/python", "-c", import_all], capture_output=True, text=True, check=True
-    )
-    assert shown.stdout.strip() == "[]"
+def check_sweep(project: Path) -> None:
+    """Assert that a sweep of a script on several nodes ends with valid runs and a page."""
     nodes, epochs = random.sample([1, 2, 4], 2), random.randint(1, 3)
     config = write_config(project, {**PROGRAM, "epochs": epochs}, strategy="own", nodes=nodes)
     done = make(project, "run", config)
@@ -88,6 +100,53 @@ def test_a_sweep_of_a_script_needs_no_other_part(project: Path) -> None:
         rows = list(csv.DictReader(file))
     assert {(row["nodes"], row["status"]) for row in rows} == {(str(n), "ok") for n in nodes}
     assert (project / "results/light/report.html").exists()
+
+
+def test_a_sweep_of_a_script_needs_no_other_part(project: Path) -> None:
+    import_all = f"import importlib.util as u; print([n for n in {OTHER_PARTS} if u.find_spec(n)])"
+    shown = subprocess.run(
+        [project / ".venv/bin/python", "-c", import_all], capture_output=True, text=True, check=True
+    )
+    assert shown.stdout.strip() == "[]"
+    check_sweep(project)
+
+
+def find_python(version: str) -> str:
+    """Return a Python of this release on this machine; skip the test if none is installed."""
+    installed = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"), "versions")
+    others = sorted(map(str, installed.glob(f"{version}.*/bin/python3")))
+    for name in (f"python{version}", *others):
+        with contextlib.suppress(OSError):
+            if subprocess.run([name, "-c", ""], capture_output=True, check=False).returncode == 0:
+                return name
+    pytest.skip(f"no Python {version} on this machine")
+
+
+def run_in(project: Path, *words: str) -> str:
+    """Run a program of the project's environment; return its output."""
+    done = subprocess.run(
+        [project / ".venv/bin" / words[0], *words[1:]], cwd=project, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+#: `make test` runs all else in one Python, with the Snakemake of the lock, which is the newest one.
+@pytest.mark.parametrize(("version", "snakemake"), [("3.12", "9.27.0"), ("3.13", None)])
+def test_each_supported_python_and_snakemake_plans_and_sweeps(
+    tmp_path: Path, version: str, snakemake: str | None
+) -> None:
+    project = copy_project(tmp_path / "project", f"PYTHON={find_python(version)}")
+    assert run_in(project, "python", "--version").startswith(f"Python {version}.")
+    if snakemake:
+        python = ("--python", str(project / ".venv/bin/python"))
+        run_in(project, "uv", "pip", "install", "--no-deps", *python, f"snakemake=={snakemake}")
+        assert run_in(project, "snakemake", "--version").strip() == snakemake
+    config = write_config(project, {**PROGRAM, "epochs": 1}, strategy="own", nodes=[1, 2])
+    words = ("--profile", "profiles/local", "--configfile", config.partition("=")[2], "--dry-run")
+    assert "study light: 2 runs to do" in run_in(project, "snakemake", *words)
+    check_sweep(project)
 
 
 @pytest.mark.parametrize(

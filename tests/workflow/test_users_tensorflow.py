@@ -12,18 +12,15 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator
-from importlib.metadata import Distribution, distribution
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
 from project import QUICK, Project
+from users_environment import NEEDED, iterate_with_dependencies
 
 pytestmark = pytest.mark.full
 
-#: What ranks need of a user's environment.
-NEEDED = ("tensorflow", "msgspec", "mpi4py", "mpich")
 #: Prints what the record has to name, and that the workflow's packages are missing.
 FACTS = """
 import importlib.util, json, platform
@@ -47,22 +44,6 @@ def model(width=4):
     made.compile("adam", loss, metrics=["accuracy"])
     return made
 """
-
-
-def iterate_with_dependencies(*names: str) -> Iterator[Distribution]:
-    """Installed packages, and all that they need."""
-    found: dict[str, Distribution] = {}
-    left = [*names]
-    while left:
-        name = left.pop()
-        if name in found:
-            continue
-        found[name] = distribution(name)
-        parsed = map(Requirement, found[name].requires or [])
-        left += [
-            each.name for each in parsed if not each.marker or each.marker.evaluate({"extra": ""})
-        ]
-    yield from found.values()
 
 
 def make_environment(folder: Path) -> None:

@@ -260,11 +260,14 @@ def test_queries_go_to_the_cluster_to_which_jobs_go(
     assert "SLURM_CLUSTERS" not in environment(folder, "squeue")
 
 
-def test_the_start_of_a_tested_job_is_read_whatever_the_user_prefers(folder: Path) -> None:
+@pytest.mark.parametrize("words", ["", " a", " on cluster virtual a"])  # since Slurm 25.05
+def test_the_start_of_a_tested_job_is_read_whatever_the_user_prefers(
+    words: str, folder: Path
+) -> None:
     program(
         folder, "sbatch",
         'case "$SLURM_TIME_FORMAT" in standard) at=2026-11-22T12:42:23;; *) at=12:42;; esac\n'
-        'echo "sbatch: Job 1 to start at $at using 4 processors" >&2',
+        f'echo "sbatch: Job 1 to start at $at{words} using 4 processors" >&2',
     )  # fmt: skip
     answer = SlurmClient().test(["sbatch"])
     assert isinstance(answer, Accepted) and answer.start is not None

@@ -108,7 +108,8 @@ _NO_SUCH_JOB = "Invalid job id specified"
 #: The line of sbatch with the number of a job: with --parsable, or from a wrapper without it.
 _NUMBER = re.compile(r"(?:Submitted batch job )?([0-9]+)(?:;\S+| on cluster \S+)?")
 _RUN_TIME = re.compile(r"\bRunTime=(?:(\d+)-)?(\d+):(\d+):(\d+)")
-_STARTS = re.compile(r"to start at (\S+) using")
+#: Since Slurm 25.05, `on cluster NAME` and `a` may be before `using`.
+_STARTS = re.compile(r"to start at (\S+)(?: on cluster \S+)?(?: a)? using")
 
 
 @dataclass(frozen=True)

@@ -65,8 +65,9 @@ _ENDED_BY_SLURM: dict[str, Kind] = {
 _CANCELLED = re.compile(r"\*\*\* (?:STEP|JOB) \S+ ON (\S+) CANCELLED AT \S+ DUE TO ([^*,]+)")
 _NODE_FAILED = re.compile(r"srun: error: Node failure on (\S+)")
 _SRUN_ERROR = re.compile(r"error: (\S+): tasks? ([\d,-]+): (.+)")
-#: Name of Slurm's daemon of a step: its lines are in the logs of the step's ranks, too.
-_OF_STEP = "slurmstepd"
+#: Begin of a line from Slurm's daemon of a step, which also writes to the logs of the step's ranks:
+#: its name or, in Slurm 26.05, the time.
+_OF_STEP = re.compile(r"slurmstepd|\[[^]\n]+\] error: (?:\*\*\* |Detected \d)")
 
 
 def describe_job(environ: Mapping[str, str]) -> SlurmJob | None:
@@ -276,7 +277,7 @@ def read_slurm_messages(log: Path | None) -> tuple[str, ...]:
     found = [*last_lines(log, 500)]
     for path in sorted(log.parent.glob("rank-*.log")):  # which may be long
         lines = log_files.read_end(path).splitlines()
-        found += [line for line in lines if line.startswith(_OF_STEP)]
+        found += [line for line in lines if _OF_STEP.match(line)]
     return tuple(found)
 
 
