@@ -106,7 +106,7 @@ class Computation(Part, frozen=True, kw_only=True):
     compute_time_s: float | None
     """Seconds of a forward and backward pass, without all-reduce and update: median of the steps on
     the median rank. With an even number of ranks, the faster one of the two in the middle counts.
-    Null with parameter servers."""
+    Null with parameter servers, on one replica, and if the trainer measured no such steps."""
     synchronisation_time_s: float | None
     """step_time_s without input_wait_s and compute_time_s: communication, waiting for slower ranks,
     and the update. The wait for input is subtracted from each step separately."""
