@@ -622,7 +622,8 @@ def _decode_complete(content: bytes) -> Any:
     plain = msgspec.json.decode(content)
     with contextlib.suppress(AttributeError, KeyError, TypeError):  # no record
         plain["ranks"] = [*restore_omitted_keys(plain["ranks"])]
-    if not isinstance(plain, dict):
+    # most records of several ranks have only visible characters, and a walk through them takes long
+    if not isinstance(plain, dict) or not outside_text.may_have_hidden_characters(content):
         return plain
     exact = {key: value for key, value in plain.items() if key == "parameters"}
     return outside_text.make_texts_visible(plain) | exact
