@@ -9,8 +9,11 @@ from __future__ import annotations
 import json
 import os
 import sys
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import interrupted
 import msgspec
@@ -21,11 +24,12 @@ from tfscaling.datasets.catalogue import Arrays
 from tfscaling.launch import heartbeat
 from tfscaling.launch.rank_process import RankContext
 from tfscaling.record.events import EventLog, EventName
+from tfscaling.record.rank_report import Epoch, Execution
 from tfscaling.study.config_types import MeasuredKeys, Recipe
 from tfscaling.study.run_spec import Point, RunSpec
-from tfscaling.train import parameter_server, rank, strategies
+from tfscaling.train import all_reduce_loop, parameter_server, rank, strategies
 from tfscaling.train.all_reduce import ArrayTrainer
-from tfscaling.train.loop import TrainingLoop
+from tfscaling.train.loop import TrainingLoop, TrainingResult
 from tfscaling.train.parameter_server import ParameterServerTrainer
 from tfscaling.train.strategies import STRATEGIES
 
@@ -149,8 +153,11 @@ def main() -> None:
         "test": [result.test_loss, result.test_accuracy],
         "weights": [np.asarray(weight).tolist() for weight in trainer.model.get_weights()],
     }
+    if trainer.replicas > 1 and isinstance(trainer, ArrayTrainer):
+        found["computation"] = computation_after(trainer, events)
     if name == "mirrored":
         found |= lively_training(strategy, batch)
+        found["computations"] = computations(strategy, batch)
     if len(own.jobs["worker"]) == 2 and isinstance(trainer, ArrayTrainer):
         found["all_reduces"] = all_reduces_in_a_step(strategy, batch)
         found |= interrupted_training(strategy, batch, output.parent, (own.rank, 2))
@@ -194,6 +201,78 @@ def lively_training(strategy: Any, batch: int) -> dict[str, Any]:
     trainer.evaluate(result, events, EventName.EVALUATED)
     outcome = interrupted.outcome(trainer, result)
     return {"uninterrupted": outcome, "moments": {"trained": trained, "evaluated": moments()}}
+
+
+def training_of(steps: int, step_s: float) -> TrainingResult:
+    """Measurements of a training whose steps took this long."""
+    result = TrainingResult(epochs=[Epoch(epoch=1, loss=0.0, accuracy=None, duration_s=1.0)])
+    result.steps = [Execution(1, step, 1, step_s) for step in range(steps)]
+    return result
+
+
+def computation_after(trainer: ArrayTrainer, events: EventLog) -> dict[str, Any]:
+    """What steps of computation alone after a training give, and what they change."""
+    result, before = training_of(1000, 10.0), trainer.model.get_weights()
+    traced = trainer.traced_differentiations
+    durations = trainer.compute_steps(result)
+    weights = zip(trainer.model.get_weights(), before, strict=True)
+    again = trainer.traced_differentiations
+    trainer.evaluate(result, events, EventName.EVALUATED)
+    return {
+        "traced": [traced, again],
+        "steps": len(durations),
+        "fewest_s": min(durations),
+        "are_weights_unchanged": all(map(np.array_equal, *zip(*weights, strict=True))),
+        "test": [result.test_loss, result.test_accuracy],
+    }
+
+
+def computations(strategy: Any, batch: int) -> dict[str, Any]:
+    """Steps of computation alone of other trainings: of a known length, too long, not wanted."""
+    import keras
+    import tensorflow as tf
+
+    passed_s = 0.0
+
+    def work(images: Any) -> Any:
+        nonlocal passed_s
+        passed_s += 50
+        return images
+
+    class Work(keras.layers.Layer):  # type: ignore[misc]
+        """A layer that takes 50 s of the clock."""
+
+        def call(self, images: Any) -> Any:
+            done = tf.py_function(work, [images], images.dtype)
+            done.set_shape(images.shape)
+            return done
+
+    def make(*layers: Any, **recipe: Any) -> ArrayTrainer:
+        spec = training_spec(batch, **{**TINY_TRAINING, "epochs": 1, **recipe})
+        model = partial(small_model, *(layer() for layer in layers))
+        return ArrayTrainer(strategy, model, synthetic_arrays(), spec)
+
+    def train(trainer: ArrayTrainer) -> ArrayTrainer:
+        trainer.train(EventLog(Path(os.devnull), 0), lambda _: None)
+        return trainer
+
+    working = train(make(Work))
+    clock = SimpleNamespace(perf_counter=lambda: passed_s)
+    with mock.patch.object(all_reduce_loop, "time", clock):
+        found: dict[str, Any] = {"durations_s": working.compute_steps(training_of(1000, 100.0))}
+    for name, steps in (("enough", 80), ("too_few", 79)):  # 5 % are four steps, and fewer
+        found[name] = len(working.compute_steps(training_of(steps, 10.0)))
+    off, together = (
+        train(each)
+        for each in (
+            make(measure_computation=False),
+            make(lambda: keras.layers.BatchNormalization(synchronized=True)),
+        )
+    )
+    for name, trainer in (("off", off), ("together", together)):
+        durations = trainer.compute_steps(training_of(1000, 10.0))
+        found[name] = [len(durations), trainer.traced_differentiations]
+    return found
 
 
 def all_reduces_in_a_step(strategy: Any, batch: int) -> int:

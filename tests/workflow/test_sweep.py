@@ -198,7 +198,8 @@ def test_phases_and_steps_are_in_the_table_of_runs(finished: Project) -> None:
     for row in rows:
         record = records[str(Path(row["record"]).parent).partition("results/runs/")[2]]
         for name in ("compute_time_s", "straggler_ratio"):
-            assert float(row[name]) == pytest.approx(record["metrics"][name])
+            value = record["metrics"][name]  # one replica has none
+            assert row[name] == "" if value is None else float(row[name]) == pytest.approx(value)
         for name in ("execution_time_s", "train_time_s"):
             assert float(row[name]) == pytest.approx(record["phases"][name])
         assert row["slowest_host"] in row["hosts"].split()

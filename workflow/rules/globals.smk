@@ -134,7 +134,13 @@ PRIORITY = {path: len(RUNS) - place for place, path in enumerate(RUNS)}
 POINTS = dict.fromkeys(run.spec.point for run in MANIFEST.all_runs)
 #: Source files of custom functions and programs: a change regenerates the tables, and reruns none.
 USER_CODE = local(
-    sorted({str(f) for r in MANIFEST.all_runs for f in user_code.code_of_run(r.spec).files()})
+    sorted(
+        {
+            str(file)
+            for code in {user_code.code_of_run(run.spec) for run in MANIFEST.all_runs}
+            for file in code.files()
+        }
+    )
 )
 #: Name of prepared data → the specification of a run that reads it.
 PREPARED = {

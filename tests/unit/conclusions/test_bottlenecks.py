@@ -38,9 +38,11 @@ def table_of(of_nodes: dict[int, list[Parts]]) -> pd.DataFrame:
         parts = pd.DataFrame(itertools.islice(itertools.cycle(turns), RUNS), runs.index[own]) / 1e3
         runs.loc[own, "replicas"] = nodes
         runs.loc[own, "input_wait_s"] = parts[0].where(parts[0] > 0)
-        runs.loc[own, "compute_time_s"] = parts[1]
-        runs.loc[own, "straggler_ratio"] = 1 + parts[2] / parts[1]
-        runs.loc[own, "synchronisation_time_s"] = parts[2] + parts[3]
+        runs.loc[own, "step_time_s"] = parts.sum(axis="columns")
+        if nodes > 1:
+            runs.loc[own, "compute_time_s"] = parts[1]
+            runs.loc[own, "straggler_ratio"] = 1 + parts[2] / parts[1]
+            runs.loc[own, "synchronisation_time_s"] = parts[2] + parts[3]
     return bottlenecks.table(Study(comparison, runs, planned)).set_index("nodes")
 
 
@@ -138,7 +140,7 @@ def test_steps_of_a_program_are_split_by_its_steps_on_one_replica(dice: random.R
 def test_without_a_run_of_the_same_work_on_one_replica_nothing_is_estimated(
     dice: random.Random, changed: dict[str, Any]
 ) -> None:
-    assert estimated(dice, **changed).empty
+    assert "estimated" not in [*estimated(dice, **changed)["method"]]
 
 
 def explained(study: Study, repeat: int) -> Study:

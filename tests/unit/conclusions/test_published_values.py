@@ -107,7 +107,7 @@ def test_runs_that_give_another_model_do_not_count(tmp_path: Path, axes: dict[st
 #: Keys of a recipe that leave the model as it is, or of which published results cannot tell.
 SAME_MODEL = {
     *("loss", "test_examples_max", "evaluation_interval_epochs"),
-    *("steps_per_execution", "communication", "jit_compile"),
+    *("steps_per_execution", "communication", "jit_compile", "measure_computation"),
     *("parameter_servers", "checkpoint_every_epochs", "checkpoint_every_s", "compare_resumed"),
     *("quality", "program", "environment", "observe", "patterns", "train_examples"),
 }

@@ -27,9 +27,9 @@ from tfscaling.datasets.catalogue import Arrays
 from tfscaling.record import events, step_estimates
 from tfscaling.record.events import EventLog, EventName
 from tfscaling.record.rank_report import Epoch
-from tfscaling.train import all_reduce, all_reduce_loop, loop, optimizers, pipeline
+from tfscaling.train import all_reduce, loop, optimizers, pipeline
 from tfscaling.train.all_reduce import ArrayTrainer
-from tfscaling.train.all_reduce_loop import COMPUTE_STEPS
+from tfscaling.train.all_reduce_loop import COMPUTE_STEPS, COMPUTE_STEPS_MIN
 from tfscaling.train.loop import TrainingResult
 from tfscaling.train.pipeline import Datasets, PipelineTrainer
 
@@ -274,56 +274,39 @@ def test_steps_per_execution_change_nothing_but_the_number_of_executions(tmp_pat
     assert all(row.duration_s > 0 for result in results.values() for row in result.steps)
 
 
-def test_computation_alone_is_measured_step_by_step_and_leaves_the_model_as_it_is(
-    tmp_path: Path,
+@pytest.mark.parametrize(
+    "name", ["mirrored", "one_worker_with_two_devices", "two_workers", "two_mpi_workers"]
+)
+def test_computation_alone_is_measured_without_a_trace_and_changes_nothing(
+    trainings: dict[str, list[dict[str, Any]]],
+    mpi_trainings: dict[str, list[dict[str, Any]]],
+    name: str,
 ) -> None:
-    trainer, _ = train(tmp_path)
-    before = [weights.copy() for weights in trainer.model.get_weights()]
-    durations = trainer.compute_steps()
-    assert len(durations) == COMPUTE_STEPS
-    assert min(durations) > 0
-    for weights, unchanged in zip(trainer.model.get_weights(), before, strict=True):
-        np.testing.assert_array_equal(weights, unchanged)
+    for rank in {**trainings, **mpi_trainings}[name]:
+        found = rank["computation"]
+        before, after = found["traced"]
+        assert before == after > 0, "the measurement traces nothing"
+        assert found["steps"] == COMPUTE_STEPS
+        assert found["fewest_s"] > 0
+        assert found["are_weights_unchanged"]
+        assert found["test"] == rank["test"], "no example of it is counted"
 
 
-def test_computation_alone_takes_part_in_no_sum(tmp_path: Path) -> None:
-    """An evaluation after it counts no example of it."""
+def test_computation_alone_is_as_long_as_the_work_and_its_steps_have_a_limit(
+    trainings: dict[str, list[dict[str, Any]]],
+) -> None:
+    (rank,) = trainings["mirrored"]
+    found = rank["computations"]
+    assert found["durations_s"] == [2 * 50] * COMPUTE_STEPS
+    assert (found["enough"], found["too_few"]) == (COMPUTE_STEPS_MIN, 0)
+    assert found["off"] == [0, 0]
+    assert found["together"] == [0, 0], "a trace of its own would be needed"
+
+
+def test_one_replica_measures_no_computation_alone(tmp_path: Path) -> None:
     trainer, result = train(tmp_path)
-    trainer.compute_steps()
-    trainer.evaluate(result, EventLog(tmp_path / "events", 0), EventName.EVALUATED)
-    _, other = train(tmp_path)
-    again = make_trainer()
-    log = EventLog(tmp_path / "again", 0)
-    again.train(log, print)
-    again.evaluate(other, log, EventName.EVALUATED)
-    assert result.test_accuracy == other.test_accuracy
-
-
-def test_computation_alone_is_as_long_as_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    passed_s = 0.0
-
-    def work(images: Any) -> Any:
-        nonlocal passed_s
-        passed_s += 50
-        return images
-
-    class Work(keras.layers.Layer):
-        """A layer that takes 50 s of the clock."""
-
-        def call(self, images: Any) -> Any:
-            done = tf.py_function(work, [images], images.dtype)
-            done.set_shape(images.shape)
-            return done
-
-    def working_model() -> Any:
-        model = small_model()
-        return keras.Sequential([keras.Input(model.input_shape[1:]), Work(), *model.layers])
-
-    clock = SimpleNamespace(perf_counter=lambda: passed_s)
-    monkeypatch.setattr(all_reduce_loop, "time", clock)
-    strategy, arrays = tf.distribute.OneDeviceStrategy("CPU:0"), synthetic_arrays()
-    working = ArrayTrainer(strategy, working_model, arrays, training_spec(GLOBAL_BATCH))
-    assert working.compute_steps() == [50] * COMPUTE_STEPS
+    assert trainer.compute_steps(result) == []
+    assert trainer.traced_differentiations == 0
 
 
 def test_each_step_has_the_wait_for_its_batch(

@@ -20,6 +20,7 @@ from tfscaling.record import checks, clock, events
 from tfscaling.record.phases import EVENTS
 from tfscaling.record.rank_report import RankReport, ServerReport
 from tfscaling.study import run_spec
+from tfscaling.train.all_reduce_loop import COMPUTE_STEPS, COMPUTE_STEPS_MIN
 
 TRAIN_EXAMPLES, TEST_EXAMPLES = 70, 30
 RUN = """
@@ -147,7 +148,8 @@ def test_the_report_says_what_the_rank_got(finished: Path) -> None:
         assert set(epoch["metrics"]) == metrics
         assert epoch["metrics"]["accuracy"] == epoch["accuracy"]
     assert set(report["epochs"][-1]["test_metrics"]) == metrics
-    assert len(report["compute_steps"]) > 1
+    # a busy machine's steps may be too long for the limit
+    assert len(report["compute_steps"]) in {0, *range(COMPUTE_STEPS_MIN, COMPUTE_STEPS + 1)}
     assert len(report["cluster_hash"]) == 16
     assert [row[:3] for row in report["steps"]] == [
         [epoch, step, 1] for epoch in (1, 2) for step in (0, 1, 2)

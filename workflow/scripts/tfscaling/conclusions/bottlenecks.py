@@ -25,7 +25,7 @@ from tfscaling.estimation.intervals import (
 from tfscaling.estimation.samples import INCONCLUSIVE, SUPPORTED, TOO_FEW
 from tfscaling.record.metrics import NAN
 from tfscaling.record.run_states import RunState
-from tfscaling.study.run_spec import Point
+from tfscaling.study.run_spec import Point, RunSpec
 from tfscaling.tables.display import TextTable, point_name, varying_axes
 from tfscaling.tables.row_types import Column, ConfigurationRow, RunRow, columns
 from tfscaling.tables.row_values import (
@@ -114,12 +114,15 @@ def table(study: Study) -> pd.DataFrame:
     It has an `AttributionRow` for each configuration with at least one known part.
     """
     valid = [run for run in study.run_rows if run.status == RunState.OK]
-    measured = group_by_point(run for run in valid if is_known(run.synchronisation_time_s))
+    specs = {run.spec.point: run.spec for run in study.manifest.runs}
+    measured = group_by_point(
+        run for run in valid if _has_measured_parts(run, specs.get(point_of(run)))
+    )
     rows = [
         _attribution_row(runs, [*map(_measured_parts, runs)], MEASURED)
         for runs in measured.values()
     ]
-    programs = {run.spec.point for run in study.manifest.runs if run.spec.recipe.program}
+    programs = {point for point, spec in specs.items() if spec.recipe.program}
     of_programs = [run for run in valid if point_of(run) in programs]
     for pairs in _pairs_with_one_replica(of_programs, _explaining_runs(study)):
         runs, parts = [run for run, _ in pairs], [_estimated_parts(*pair) for pair in pairs]
@@ -164,6 +167,23 @@ def _explaining_runs(study: Study) -> dict[Point, RunRow]:
     return {point: one for run, one in planned if one is not None for point in run.explains}
 
 
+def _has_measured_parts(run: RunRow, spec: RunSpec | None) -> bool:
+    """Return whether the built-in trainer measured the parts of a run's step.
+
+    A run on one replica, without parameter servers, needs no steps of computation alone: its step
+    has no other part.
+
+    Args:
+        run: The run.
+        spec: The specification of a run of its configuration; None if none is planned.
+    """
+    if is_known(run.synchronisation_time_s):
+        return True
+    if spec is None or spec.recipe.program or spec.jobs.keys() != {"worker"}:
+        return False
+    return run.replicas == 1 and is_known(run.step_time_s)
+
+
 def _measured_parts(run: RunRow) -> dict[str, float]:
     """Return part of a step, one of STEP_PARTS → its seconds in a step of the run.
 
@@ -172,7 +192,8 @@ def _measured_parts(run: RunRow) -> dict[str, float]:
     """
     computation_s, rest_s = run.compute_time_s, run.synchronisation_time_s
     if run.replicas == 1:
-        return {"input": _input_wait_s(run), "computation": computation_s + rest_s}
+        input_s = _input_wait_s(run)
+        return {"input": input_s, "computation": max(0.0, run.step_time_s - input_s)}
     stragglers_s = min(rest_s, (run.straggler_ratio - 1.0) * computation_s)
     times_s = _input_wait_s(run), computation_s, stragglers_s, rest_s - stragglers_s
     return dict(zip(STEP_PARTS, times_s, strict=True))

@@ -97,8 +97,8 @@ class Phases(Part, frozen=True, kw_only=True):
     """Evaluation on held-out examples, after the training and between epochs. It is not part of
     execution_time_s."""
     probe_time_s: Annotated[Amount | None, Phase("probe", EventName.PROBED)]
-    """Steps without communication, to measure the computation alone, after the training. They are
-    not part of execution_time_s."""
+    """Steps without communication, to measure the computation alone, after the training: at most
+    5 % of the training, or 3 s. They are not part of execution_time_s."""
     teardown_time_s: Annotated[Amount, Phase("teardown")]
     """From the last event of the ranks until all ranks have ended and are checked."""
     execution_time_s: Annotated[Amount, Phase("execution", digits=3, of_wall_time=False)]

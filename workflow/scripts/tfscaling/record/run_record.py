@@ -106,7 +106,7 @@ class Computation(Part, frozen=True, kw_only=True):
     compute_time_s: float | None
     """Seconds of a forward and backward pass, without all-reduce and update: median of the steps on
     the median rank. With an even number of ranks, the faster one of the two in the middle counts.
-    Null with parameter servers."""
+    Null with parameter servers, on one replica, and if the trainer measured no such steps."""
     synchronisation_time_s: float | None
     """step_time_s without input_wait_s and compute_time_s: communication, waiting for slower ranks,
     and the update. The wait for input is subtracted from each step separately."""
@@ -622,7 +622,8 @@ def _decode_complete(content: bytes) -> Any:
     plain = msgspec.json.decode(content)
     with contextlib.suppress(AttributeError, KeyError, TypeError):  # no record
         plain["ranks"] = [*restore_omitted_keys(plain["ranks"])]
-    if not isinstance(plain, dict):
+    # most records of several ranks have only visible characters, and a walk through them takes long
+    if not isinstance(plain, dict) or not outside_text.may_have_hidden_characters(content):
         return plain
     exact = {key: value for key, value in plain.items() if key == "parameters"}
     return outside_text.make_texts_visible(plain) | exact

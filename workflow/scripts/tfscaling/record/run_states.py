@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -83,6 +84,8 @@ def find_record(spec: RunSpec, folder: Path, replaces: int = 0) -> FoundRecord |
         RecordError: If the record in the folder cannot be read or is of another run, and no attempt
             has kept one.
     """
+    if not _may_exist(folder):  # as of all runs of a new study
+        return None
     file, problem, candidates = folder / run_record.RECORD, None, []
     try:
         record = _read_record_of(spec, file)
@@ -97,6 +100,17 @@ def find_record(spec: RunSpec, folder: Path, replaces: int = 0) -> FoundRecord |
         raise problem
     current = (each for each in candidates if not describe_code_change(spec, each.record))
     return next(current, candidates[0] if candidates else None)
+
+
+def _may_exist(folder: Path) -> bool:
+    """Return whether a folder exists; True also if that cannot be found out."""
+    try:
+        os.stat(folder)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _read_record_of(spec: RunSpec, file: Path) -> RunRecord | DoesNotFit | None:
@@ -145,10 +159,13 @@ def describe_nearest_change(spec: RunSpec, runs_dir: Path) -> str:
         Each changed parameter as `key: before, now value`; "" without such a record.
     """
     folder = (runs_dir / spec.path).parent
+    files = sorted(folder.glob(f"{run_spec.PARAMETERS_AXIS}=*/{run_record.RECORD}"))
+    if not files:  # as of all runs of a new study
+        return ""
     defaults = run_spec.defaults_of_omitted_keys()
     planned = {**defaults, **spec.parameters}
     changes: list[list[str]] = []
-    for file in sorted(folder.glob(f"{run_spec.PARAMETERS_AXIS}=*/{run_record.RECORD}")):
+    for file in files:
         try:
             record = run_record.read_outcome(file)
         except RecordError:

@@ -451,6 +451,9 @@ class Recipe(ConfigMapping, frozen=True, kw_only=True):
     jit_compile: bool = False
     """If true, XLA compiles forward and backward pass of each replica. Sums over replicas and the
     optimizer's update stay outside of XLA."""
+    measure_computation: bool = True
+    """If true, ranks of several replicas measure some steps without communication after the
+    training, for the bottleneck analysis. They take at most 5 % of the training, or 3 s."""
     communication: Literal["auto", "ring", "nccl"] = "auto"
     """Implementation of the collective operations of `multi_worker_mirrored`."""
     parameter_servers: Annotated[int, number_meta("tasks", ge=1, le=100_000)] = 1

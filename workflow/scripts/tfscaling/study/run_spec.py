@@ -362,6 +362,36 @@ def flatten_parameters(keys: Recipe | MeasuredKeys) -> dict[str, Value]:
     A key that was added later is omitted while it has its default, so that records without the key
     keep their hash.
     """
+    return dict(_flatten_kept(_ByIdentity(keys)))
+
+
+class _ByIdentity:
+    """Keys of a recipe or platform, which cannot change, as a key of a cache.
+
+    Many runs share them, and to compare two of them would take as long as what the cache saves.
+
+    Args:
+        keys: The keys.
+    """
+
+    __slots__ = ("keys",)
+
+    def __init__(self, keys: Recipe | MeasuredKeys) -> None:
+        self.keys = keys
+
+    def __hash__(self) -> int:
+        """Return a hash of the identity."""
+        return id(self.keys)
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether both are the same object, which the cache keeps alive."""
+        return isinstance(other, _ByIdentity) and other.keys is self.keys
+
+
+@functools.lru_cache(maxsize=256)
+def _flatten_kept(identity: _ByIdentity) -> dict[str, Value]:
+    """Return what `flatten_parameters` returns; the result must not be changed."""
+    keys = identity.keys
     defaults = _field_defaults(type(keys))
     values: dict[str, Value] = {}
     for key, value in msgspec.structs.asdict(keys).items():

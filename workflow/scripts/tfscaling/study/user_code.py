@@ -18,7 +18,6 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib import metadata
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import MappingProxyType
@@ -340,6 +339,8 @@ class CustomCode(NamedTuple):
         found = {path.as_posix(): _code_sha256(path) for path in self.files()}
         for module in self._modules():
             if (source := _source_or_none(module)) is None or _is_installed(source):
+                from importlib import metadata  # 0.1 s of CPU time, which few runs need
+
                 top = module.partition(".")[0]
                 names = metadata.packages_distributions().get(top, ())
                 found |= {name: metadata.version(name) for name in names}

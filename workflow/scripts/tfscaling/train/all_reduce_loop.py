@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+import statistics
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +19,7 @@ from tfscaling.train import loop, optimizers, user_model
 from tfscaling.train.custom_train_step import CustomTrainStep
 from tfscaling.train.loop import (
     Means,
+    SharedGraph,
     TrainingLoop,
     TrainingResult,
     make_graph_function,
@@ -24,8 +27,29 @@ from tfscaling.train.loop import (
     means_from_sums,
 )
 
-#: Number of steps of computation alone that each rank measures after the training.
+#: Most and fewest steps of computation alone that each rank measures after the training.
 COMPUTE_STEPS = 20
+COMPUTE_STEPS_MIN = 3
+#: Time limit for these steps, as a share of the training's time, or of a minute if that is longer.
+_COMPUTE_SHARE, _COMPUTE_BASE_S = 0.05, 60.0
+
+
+def limit_of_computation_s(result: TrainingResult) -> float:
+    """Return for how many seconds steps of computation alone may take after a training."""
+    training_s = sum(execution.duration_s for execution in result.steps)
+    return _COMPUTE_SHARE * max(training_s, _COMPUTE_BASE_S)
+
+
+def typical_step_s(result: TrainingResult) -> float:
+    """Return the median seconds of a training's step without waits; above 0.
+
+    The first call, which traces the step, counts only if it is the only one.
+    """
+    later = result.steps[1:] or result.steps
+    return max(
+        1e-9,
+        statistics.median((each.duration_s - each.input_wait_s) / each.steps for each in later),
+    )
 
 
 class AllReduceLoop(TrainingLoop):
@@ -54,9 +78,32 @@ class AllReduceLoop(TrainingLoop):
             lambda: strategy.run(self.custom_step.combine_metric_states) if self.custom_step else []
         )
         self._reset_call = self._make_replica_function(self._reset_totals)
-        self._differentiate = self._loss_and_gradients
+        #: Whether steps of computation alone are measured after the training.
+        self._is_computation_measured = self.replicas > 1 and self.recipe.measure_computation
+        #: The graphs of forward and backward pass that training and measurement share.
+        self._shared_graphs: list[SharedGraph] = []
+        self._differentiate = self._wrap_differentiation(self._loss_and_gradients)
+
+    def _wrap_differentiation(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function of forward and backward pass that is compiled and traced as needed.
+
+        If computation alone is measured after the training, both use one graph: a second trace
+        takes as long as the first. On one replica the function stays a part of the step's graph.
+
+        Args:
+            function: The function of tensors.
+        """
         if self.recipe.jit_compile:
-            self._differentiate = loop.compile_by_xla(self._loss_and_gradients)
+            return loop.compile_by_xla(function)
+        if not self._is_computation_measured:
+            return function
+        self._shared_graphs.append(SharedGraph(function))
+        return self._shared_graphs[-1]
+
+    @property
+    def traced_differentiations(self) -> int:
+        """How often a separate graph of forward and backward pass was traced on this rank."""
+        return sum(graph.traced for graph in self._shared_graphs)
 
     def make_model(
         self,
@@ -88,7 +135,7 @@ class AllReduceLoop(TrainingLoop):
                     self.model, self.recipe, self.replicas, self.updates_per_epoch
                 )
                 self.custom_step = CustomTrainStep(
-                    self.model, sample(), self.replicas, self.recipe.jit_compile
+                    self.model, sample(), self.replicas, self._wrap_differentiation
                 )
                 self.optimizer = self.model.optimizer
             else:
@@ -150,7 +197,9 @@ class AllReduceLoop(TrainingLoop):
         x, answers = batch
         if self.replicas > 1:
             x = optimizers.forget_batch_size(x)
-        sums, loss, gradients = self._differentiate(x, answers, weights, examples)
+        # of one type in training and measurement, which share the graph
+        count = self.tf.cast(examples, self.tf.float32)
+        sums, loss, gradients = self._differentiate(x, answers, weights, count)
         self._add_to_sums(sums)
         return loss, gradients
 
@@ -163,12 +212,12 @@ class AllReduceLoop(TrainingLoop):
             x: Inputs of this replica's part of a batch.
             answers: Their labels.
             weights: 1 for each example, 0 for padding.
-            examples: Number of examples of the global batch.
+            examples: Number of examples of the global batch, float32.
         """
         with self.tf.GradientTape() as tape:
             sums = self._sum_losses(x, answers, weights, training=True)
             # gradients are summed over the replicas by the optimizer: divide by all examples
-            loss = sums[0] / self.tf.cast(examples, self.tf.float32)
+            loss = sums[0] / examples
             scaled = self.optimizer.scale_loss(loss)
         return sums, loss, tape.gradient(scaled, self.model.trainable_variables)
 
@@ -218,7 +267,8 @@ class AllReduceLoop(TrainingLoop):
         """
         tf = self.tf
         if self.custom_step is not None:
-            gradients = self.custom_step.gradients(batch)
+            examples = tf.cast(tf.reduce_sum(weights), tf.int32)
+            gradients = self.custom_step.gradients(batch, examples)
         else:
             _, gradients = self._gradients(batch, weights, self.global_batch)
         # a number of each gradient, so that none is left out as unused
@@ -305,22 +355,50 @@ class AllReduceLoop(TrainingLoop):
         Such a function returns a value per replica to wait for.
         """
 
-    def compute_steps(self) -> list[float]:
+    def compute_steps(self, result: TrainingResult) -> list[float]:
         """Measure steps that only compute, without all-reduce and update; return their seconds.
 
         The time of a training step minus this is communication, waiting for slower ranks, and the
         update. All ranks compute at the same time, as in the training. The first step, which
-        compiles, is not in the result.
+        prepares the graph, is not in the result. All steps together take at most 5 % of the
+        training, or 3 s if this is longer, by the times of the training's steps.
+
+        Args:
+            result: The measurements of the training.
+
+        Returns:
+            The seconds of 3 to 20 steps, on all ranks equally many. The list is empty if the recipe
+            switches the measurement off, on one replica, if the time does not suffice for 3 steps,
+            and if the model would have to be traced again.
         """
-        durations, computations = [], self._computations()
-        for number in range(COMPUTE_STEPS + 1):
-            if number == 1:
-                self._sum_call()  # all ranks have compiled: they continue together
+        is_shared = all(graph.is_shared for graph in self._shared_graphs)
+        if not self._is_computation_measured or not is_shared or not result.steps:
+            return []
+        start_s, limit_s = time.perf_counter(), limit_of_computation_s(result)
+        step_s = typical_step_s(result)
+        # one more, which prepares the graph
+        if self._agree_on_steps(limit_s / step_s - 1) < COMPUTE_STEPS_MIN:
+            return []
+        computations = self._computations()
+        self._wait_for_values(next(computations)())
+        left_s = limit_s - (time.perf_counter() - start_s)
+        durations = []
+        # all ranks have prepared their graphs: they continue together
+        for _ in range(max(COMPUTE_STEPS_MIN, self._agree_on_steps(left_s / step_s))):
             compute = next(computations)
             start_s = time.perf_counter()
             self._wait_for_values(compute())
             durations.append(time.perf_counter() - start_s)
-        return durations[1:]
+        return durations
+
+    def _agree_on_steps(self, steps: float) -> int:
+        """Return the mean number of steps over all replicas, at most COMPUTE_STEPS; wait for all.
+
+        Args:
+            steps: Number of steps for which this rank has time; it may be negative.
+        """
+        own = float(math.floor(min(max(steps, 0.0), COMPUTE_STEPS)))
+        return round(self.average_over_replicas([own, 0.0, 0.0])[0])
 
     def _wait_for_values(self, values: Any) -> list[Any]:
         """Wait for the values of this rank's replicas and return them as NumPy arrays.

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from tfscaling.train import keras_internals, loop, optimizers, strategies
+from tfscaling.train import keras_internals, optimizers, strategies
 from tfscaling.train.user_model import ModelError, has_own_method
 
 
@@ -35,14 +35,19 @@ class CustomTrainStep:
         sample: A batch as `fit` takes it, of any size: (x, y) or (x, y, weights), or its
             TensorSpecs.
         replicas: Number of replicas.
-        jit_compile: Whether XLA compiles forward and backward pass.
+        wrap: Returns a function of tensors that trains like the given one, such as a graph that
+            other graphs call.
 
     Raises:
         ModelError: Several replicas would train the model differently from one.
     """
 
     def __init__(
-        self, model: Any, sample: tuple[Any, ...], replicas: int, jit_compile: bool = False
+        self,
+        model: Any,
+        sample: tuple[Any, ...],
+        replicas: int,
+        wrap: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda function: function,
     ) -> None:
         import tensorflow as tf
 
@@ -58,9 +63,7 @@ class CustomTrainStep:
         self._loss = None if has_own_method(model, "metrics") else model.metrics[0]
         self._has_training = "training" in inspect.signature(model.compute_loss).parameters
         #: As `gradients`.
-        self._differentiate = self._gradients
-        if jit_compile:
-            self._differentiate = loop.compile_by_xla(self._gradients)
+        self._differentiate = wrap(self._gradients)
         self._measured = tf.autograph.experimental.do_not_convert(self._loss_and_metrics)
 
     def train(self, batch: tuple[Any, ...], examples: Any, global_examples: Any) -> None:
@@ -73,7 +76,7 @@ class CustomTrainStep:
         """
         tf = self.tf
         before = [self.tf.identity(variable.value) for variable in self.metrics]
-        gradients = self.gradients(self._real_examples(batch, examples))
+        gradients = self.gradients(batch, examples)
         self._restore_metrics_unless(examples > 0, before)
         if self.replicas > 1:
             share = tf.cast(examples, tf.float32) / tf.cast(global_examples, tf.float32)
@@ -87,13 +90,17 @@ class CustomTrainStep:
             optimizers.wait_for_all(gradients), self.model.trainable_variables
         )
 
-    def gradients(self, batch: tuple[Any, ...]) -> list[Any]:
+    def gradients(self, batch: tuple[Any, ...], examples: Any) -> list[Any]:
         """Return the gradients of the loss on this replica's batch, and update the metrics.
 
         They are scaled by the optimizer's loss scale; None for a variable that the loss does not
         use.
+
+        Args:
+            batch: This replica's part of the batch.
+            examples: Number of examples at its beginning; the rest is padding.
         """
-        gradients: list[Any] = self._differentiate(batch)
+        gradients: list[Any] = self._differentiate(self._real_examples(batch, examples))
         return gradients
 
     def _gradients(self, batch: tuple[Any, ...]) -> list[Any]:

@@ -54,6 +54,39 @@ def compile_by_xla(function: Callable[..., Any]) -> Any:
     return tf.function(function, autograph=False, reduce_retracing=True, jit_compile=True)
 
 
+class SharedGraph:
+    """A function of tensors with one graph for all graphs that call it, traced once.
+
+    Some functions cannot be traced separately: layers that join the replicas, such as synchronized
+    batch normalization. Their operations become part of each graph that calls them.
+
+    Args:
+        function: The function of tensors. Its arguments must have equal types in all calls.
+
+    Attributes:
+        is_shared: Whether the function has a separate graph, as far as its calls have shown.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self._graph = make_graph_function(function, reduce_retracing=True)
+        self.is_shared = True
+
+    @property
+    def traced(self) -> int:
+        """How often the separate graph was traced: once for each device and each set of types."""
+        return int(self._graph.experimental_get_tracing_count())
+
+    def __call__(self, *args: Any) -> Any:
+        """Return the function's values for these tensors."""
+        if self.is_shared:
+            try:
+                return self._graph(*args)
+            except RuntimeError:  # TensorFlow's answer to a call that joins the replicas
+                self.is_shared = False
+        return self._function(*args)
+
+
 #: Difference of the seeds of two replicas: Keras's own seeds are below 1e9, users' are small, so
 #: two layers of two replicas practically never have the same.
 SEED_STRIDE = 1_000_003
@@ -294,8 +327,13 @@ class TrainingLoop(ABC):
     def _evaluate(self) -> None:
         """Add loss and correct answers of all held-out examples to the sums."""
 
-    def compute_steps(self) -> list[float]:
-        """Return durations in seconds of steps without communication; [] if not measured."""
+    def compute_steps(self, result: TrainingResult) -> list[float]:
+        """Return durations in seconds of steps without communication; [] if not measured.
+
+        Args:
+            result: The measurements of the training, which limit the time for these steps.
+        """
+        del result
         return []
 
     def saved_variables(self) -> SavedVariables:

@@ -258,7 +258,7 @@ def _train(
                 evaluations=result.evaluations,
                 epoch_turn_s=trainer.measure_time_between_epochs_s(),
             )
-        measured = _Measurements(result, stopped, tuple(trainer.compute_steps()), weights)
+        measured = _Measurements(result, stopped, tuple(trainer.compute_steps(result)), weights)
     events.add(EventName.PROBED, steps=len(measured.compute_steps))
     return measured
 
