@@ -65,7 +65,7 @@ _NODES_OF_STEP = ".nodes"
 _RUNNING, _COMPLETED, _FAILED, _NODE_FAIL = "RUNNING", "COMPLETED", "FAILED", "NODE_FAIL"
 #: State of a step whose allocation Slurm requeued.
 _REQUEUED = "REQUEUED"
-#: States of an allocation that has ended: another one is needed.
+#: States of an allocation that has ended: a new one is needed.
 _ENDED_ALLOCATION = {*queue.FAILED, _COMPLETED, queue.COMPLETING, PREEMPTED}
 #: Messages about a step in its log, from srun and Slurm's daemon → the state that they mean.
 _STATES_BY_MESSAGE = {

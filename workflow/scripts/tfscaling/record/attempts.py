@@ -494,7 +494,7 @@ def add_resumption(record: RunRecord, run: Path, reports: Sequence[RankReport]) 
 def remove_checkpoints(run: Path) -> None:
     """Delete the folder of checkpoints in a run's folder, if it exists.
 
-    It is renamed before, so that it can be made again at once: on NFS, a file that another process
+    It is renamed before, so that a new one can be made at once: on NFS, a file that another process
     has open stays in its folder until that process closes it.
     """
     aside = f".{CHECKPOINTS}."
