@@ -86,8 +86,8 @@ _SECRET_OPTION = re.compile(
 )
 #: A complete word `NAME=VALUE` or `--name=VALUE`.
 _ASSIGNMENT = re.compile(r"([\w-]+)=(.*)", re.DOTALL)
-#: NAME=VALUE, or `--name VALUE`, in a word of `program` or a line of `setup`. A name is only searched
-#: from its first character: otherwise a word of 100,000 characters would take minutes.
+#: NAME=VALUE, or `--name VALUE`, in a word of `program` or a line of `setup`. A name is searched
+#: from its first character only: otherwise a word of 100,000 characters would take minutes.
 _GIVEN = re.compile(r"""(?<![\w-])(?:([\w-]+)=|(--?[\w-]+)\s+)("[^"]*"|'[^']*'|[^\s;&|"']+)""")
 #: A word of a shell, with its quotes.
 _SHELL_WORD = re.compile(r"""(?:[^\s"'\\]|\\.|"(?:\\.|[^"\\])*"|'[^']*')+""")
