@@ -24,7 +24,7 @@ CONTENT: dict[str, Any] = {
     },
     "platforms": {
         "four": {
-            "launcher": "srun", "partition": "gpu", "nodes_max": 1, "cpus_per_node": 4,
+            "launcher": "srun", "partition": "gpu", "nodes_max": 1, "cpus_per_node": 1,
             "runtime_min": 10, "gpus_per_node_max": 4,
         }
     },
@@ -33,7 +33,7 @@ CONTENT: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def with_gpus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    cluster = start(tmp_path_factory.mktemp("vc"), "--partition", "gpu:1:gpus=4:cpus=4")
+    cluster = start(tmp_path_factory.mktemp("vc"), "--partition", "gpu:1:gpus=4:cpus=2")
     try:
         yield cluster
     finally:
