@@ -25,7 +25,7 @@ CONTENT: dict[str, Any] = {
     "platforms": {
         "four": {
             "launcher": "srun", "partition": "gpu", "nodes_max": 1, "cpus_per_node": 1,
-            "runtime_min": 10,
+            "runtime_min": 10, "gpus_per_node_max": 4,
         }
     },
 }  # fmt: skip
