@@ -36,8 +36,8 @@ def pytest_command(target: str) -> list[str]:
     words = ["make", "--file", str(MAKEFILE), "--dry-run", f"--old-file={STAMP}-dev"]
     words += [f"--old-file={STAMP}", target]
     shown = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
-    (command,) = [line for line in shown.splitlines() if line.startswith("pytest ")]
-    return shlex.split(command)[1:]
+    (command,) = re.findall(r"(?:^|; | )pytest (.*?)(?:; done)?$", shown.replace("\\\n", ""), re.M)
+    return shlex.split(command)
 
 
 def test_each_test_is_in_one_circle() -> None:
@@ -48,6 +48,7 @@ def test_each_test_is_in_one_circle() -> None:
     folders = [word for word in quick if word.startswith("tests/")]
     assert folders == [word for word in full if word.startswith("tests/")]
     folders += [pytest_command(target)[-1] for target in ("examples", "test-closed")]
+    folders += [word for word in pytest_command("versions") if word.count("/") == 1]
     files = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "tests/**test_*.py"],
         cwd=REPOSITORY, capture_output=True, text=True, check=True,
