@@ -35,6 +35,7 @@ def write_tables(folder: Path, times: dict[int, float], **block: Any) -> tuple[P
     paths = tuple(folder / name for name in FILES)
     table.to_csv(paths[0], index=False)
     epochs.to_csv(paths[1], index=False)
+    runs.to_csv(folder / "runs.csv", index=False)
     data_warnings.write_warnings(paths[2], data_warnings.find_warnings(table, runs))
     return paths
 
@@ -91,7 +92,8 @@ def test_the_stage_draws_the_plots_of_the_configuration_with_their_titles(tmp_pa
     shown = dict.fromkeys(PLOTS) | {"speedup": {"title": "Mine & yours"}, "epochs": {}}
     study = study_folder(tmp_path / "study", valid_config((("plots",), shown)))
     comparison, epochs, warnings = write_tables(tmp_path, TIMES)
-    shutil.copy(comparison, study.folder)
+    for table in (comparison, tmp_path / "runs.csv"):
+        shutil.copy(table, study.folder)
     shutil.copy(epochs, study.details)
     drawn = {
         plot.name: plot.svg
