@@ -8,6 +8,7 @@ descriptions of fields, and errors of input files.
 __all__ = [
     "atomic",
     "descriptions",
+    "log_files",
     "outside_text",
     "program_errors",
     "python_code",
