@@ -234,3 +234,18 @@ def test_valid_runs_of_other_work_are_not_lost(
     study = Study(comparison_table(now, planned), now, planned, reference=reference)
     found = regressions_table(study).set_index("nodes").loc[1]
     assert found["verdict"] == verdict and reason in found["reason"]
+
+
+# a goal without any value
+
+
+@pytest.mark.parametrize("metric", ["test_accuracy", "bleu", "perplexity"])
+def test_a_question_by_quality_without_a_valid_run_has_a_headline(metric: str) -> None:
+    """The direction of the quality is known of a configuration with results only."""
+    _, runs, planned = measured({("east", 1): around(10.0), ("east", 2): around(9.0)})
+    runs = runs.assign(status="failed", reason="rank_failed: x", quality_metric=metric)
+    none_valid = comparison_table(runs, planned)
+    study = Study(none_valid, runs, planned, question=Question(goal="quality"))
+    found = answered(study)
+    assert found.leader is None
+    assert headline_text(study)

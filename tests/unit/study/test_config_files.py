@@ -114,6 +114,7 @@ BROKEN_VALUES = (
     *("[VALUE", "{VALUE", "[VALUE}", "}VALUE", "- VALUE", "|VALUE", ">VALUE", "? VALUE"),
     *("!!int VALUE", "!!float VALUE", "!!bool VALUE", "!!timestamp VALUE", "!!binary VALUE"),
     *("!!omap VALUE", "!!set VALUE", "!!map VALUE", "!!pairs VALUE", "!!null VALUE", "!!seq VALUE"),
+    *("!VALUE'x", "!!int VALUE's", """!!int 'VALUE"s "x'""", """!!int "VALUE's" """, "!VALUE'x'"),
     *("\x01VALUE", "\n <<: VALUE", "\n <<: [VALUE]", "\n\tVALUE", "\nVALUE", "\n VALUE"),
 )
 

@@ -320,7 +320,7 @@ class _Fit:
 
 
 def _number(variable: Any, default: int = 1) -> int:
-    """Return what Keras keeps as a number or as a variable."""
+    """Return a number that Keras keeps as such or as a variable; `default` for anything else."""
     try:
         return int(variable)
     except (TypeError, ValueError):

@@ -109,7 +109,7 @@ COLUMNS = tuple(columns(AttributionRow))
 
 
 def table(study: Study) -> pd.DataFrame:
-    """Return the table of the parts of a configuration's time, such as exchange and start-up.
+    """Return the table of the parts of a configuration's time, such as communication and start-up.
 
     It has an `AttributionRow` for each configuration with at least one known part.
     """
@@ -323,8 +323,9 @@ def _likely_bottlenecks(leads: Counter[str], has_enough: bool) -> list[str]:
 def as_text(table: pd.DataFrame) -> TextTable:
     """Return the table for the page: shares in percent with their intervals."""
     none = (
-        "Not known: the workflow's own trainer without parameter servers measures this; for a "
-        "program that reports steps it is estimated if one replica was measured, too (`explain`)."
+        "Not known: the workflow's own trainer without parameter servers measures this on several "
+        "replicas, with `measure_computation`; for a program that reports steps it is estimated if "
+        "one replica was measured, too (`explain`)."
     )
     rows = to_rows(AttributionRow, table)
     vary = varying_axes(rows)

@@ -144,7 +144,10 @@ def projection_intervals(study: Study) -> dict[Point, Interval]:
 
 
 def _interval_of_runs(runs: Sequence[RunRow]) -> Interval | None:
-    """Return the interval of the complete run's time from the rows of short runs."""
+    """Return the interval for the time of one complete run, from the rows of short runs.
+
+    None with fewer than three of them.
+    """
     times_s = [float(run.execution_time_s) for run in runs]
     return projection_interval(times_s, [float(run.projection_error_s) for run in runs])
 

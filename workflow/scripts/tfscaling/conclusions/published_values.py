@@ -100,7 +100,10 @@ class PublishedRow(TableRow):
         """None: unlike a measured configuration, a published training has no planned runs."""
 
     def comparison_columns(self, metric: str) -> dict[str, float]:
-        """Return the columns of loss or accuracy under their names in the comparison."""
+        """Return the measured values of `loss` or `accuracy` as columns of the comparison table.
+
+        Example: {"runs": 6, "loss": 0.12, "loss_min": 0.11, …, "loss_high": 0.13}.
+        """
         ends = {f"{metric}_{end}": self[f"{metric}_{end}"] for end in _SPREAD[1:]}
         return {"runs": self.training_runs, metric: self[f"{metric}_median"], **ends}
 
@@ -142,7 +145,7 @@ def table(study: Study) -> pd.DataFrame:
 def _published_row(
     result: PublishedResult, measured: PointRow, runs: Sequence[RunRow], tolerance: float
 ) -> PublishedRow:
-    """Return the row of a published result.
+    """Return a published result with the measured values, and whether it is in their range.
 
     Args:
         result: The published result.

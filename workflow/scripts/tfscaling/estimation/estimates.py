@@ -175,7 +175,7 @@ class Estimates:
 
     @property
     def best(self) -> int:
-        """Index of the configuration with the lowest location."""
+        """Index of the best configuration: the one with the lowest mean cost, `location`."""
         return int(self.location.argmin())
 
     def disadvantage_bounds(self, tail_probability: float, points: Sequence[int]) -> Array:
@@ -330,8 +330,8 @@ class ClippedMeans:
     Attributes:
         location: The mean of each configuration; not clipped where `has_mode`.
         variance: The variance of each configuration's clipped values, not of their mean.
-        has_mode: Whether each configuration has a second mode: several values together, far from
-            the others, which are therefore no outliers.
+        has_mode: Whether each configuration has a second mode: a value far below the median, or at
+            least SECOND_MODE_SHARE of the values far above it. Such values are no outliers.
         plain_variance: The variance of each configuration's values without clipping.
         scatter: The pooled standard deviation.
         freedom: Degrees of freedom of the pooled standard deviation.

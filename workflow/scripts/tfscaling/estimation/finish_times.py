@@ -149,7 +149,10 @@ class CampaignSamples(Samples):
         return found
 
     def _compare_medians(self, metric: str, better: Point, other: Point) -> Difference | None:
-        """Return the difference of two configurations' medians without an interval."""
+        """Return the difference of two configurations' medians without an interval.
+
+        None if one of them has no simulated campaigns.
+        """
         if metric != FINISH_TIME:
             return super()._compare_medians(metric, better, other)
         if not {better, other} <= self.durations_s.keys():

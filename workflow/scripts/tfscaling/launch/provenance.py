@@ -71,8 +71,8 @@ def describe_environment(
 def git_commit(source: Path) -> str | None:
     """Return the commit of the checkout at `source`, with `-dirty` if it has local changes.
 
-    If Snakemake fetched the workflow as a module, there is no checkout: then the commit is in a
-    file of this name, two folders above `source`.
+    If Snakemake fetched the workflow as a module, there is no checkout. Then the commit is read
+    from the file `git_commit`, two folders above `source`.
 
     Returns:
         None outside a checkout or without git.
@@ -212,7 +212,7 @@ def _network_speeds(sys: Path) -> dict[str, float | None]:
 
 
 def cpu_quota(proc: Path = _PROC, sys: Path = _SYS) -> float | None:
-    """Return the number of CPUs whose time control groups allow; None without a limit.
+    """Return the limit that cgroups set on CPU time, as a number of CPUs; None without a limit.
 
     Example: a container with access to 64 CPUs and a quota of 2 gives 2.0.
     """

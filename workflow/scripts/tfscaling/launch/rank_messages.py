@@ -141,7 +141,10 @@ class RankMessageServer:
                     self._store_event(rank, event, 2 * FILES_INTERVAL_S)
 
     def receive_rest(self) -> None:
-        """Wait up to `_SETTLED_S` seconds for connections of ended ranks to close, then update."""
+        """Receive what ended ranks have sent and written last.
+
+        Their connections are given `_SETTLED_S` seconds to close. Then their files are read.
+        """
         until_s = time.monotonic() + _SETTLED_S
         while self._ranks and time.monotonic() < until_s:
             time.sleep(0.05)

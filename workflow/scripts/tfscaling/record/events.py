@@ -177,7 +177,7 @@ class EventLog:
             self._write()
 
     def _write(self, *lines: str) -> None:
-        """Append the events that were sent before, and further lines, to the file."""
+        """Append lines to the file, after the events that were only sent by the network so far."""
         # closed each time: network file systems show others then what it has
         with self._path.open("a") as file:
             file.writelines((*self._posted, *lines))

@@ -110,13 +110,13 @@ def _runs_to_make(
     proposed: Mapping[str, int],
     runs: Mapping[str, Candidate],
 ) -> dict[str, int]:
-    """Return name → number of the proposed runs of a candidate that do not exist yet.
+    """Return name of a candidate → how many of its proposed runs do not exist yet.
 
     Args:
         problem: The question.
         state: The state after the last analysis.
         proposed: Name → number of its runs in this round.
-        runs: Name → the candidate or its short runs.
+        runs: Name → the candidate whose existing runs count: complete or short ones.
     """
     totals = {
         name: int(state.runs_used[problem.numbers[name]]) + more for name, more in proposed.items()

@@ -159,7 +159,10 @@ class Invocation:
 
     @property
     def runs_handlers(self) -> bool:
-        """Whether Snakemake runs handlers such as `onstart`; known when it builds its graph."""
+        """Whether Snakemake runs handlers such as `onstart`.
+
+        The value is only right from the building of the graph of jobs on.
+        """
         return not self.is_module and not self.workflow.execution_settings.no_hooks
 
     @property

@@ -414,7 +414,7 @@ def _parameter(name: str) -> str:
 
 
 def _id(address: str) -> Entity:
-    """Return a reference to an entity."""
+    """Return a reference to an entity of the archive's metadata, in JSON-LD."""
     return {"@id": address}
 
 

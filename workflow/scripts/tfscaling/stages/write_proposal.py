@@ -81,7 +81,8 @@ class ComputeTimeRequest:
 
     Attributes:
         name: Model, recipe and configuration.
-        so_far: Text such as `fastest so far` if the answer is inconclusive; "" if it is supported.
+        so_far: What is known of the choice, such as `fastest so far` or `not compared with any
+            other`; "" if the answer is supported.
         time_s: Wall time of a training in seconds, with evaluations and checkpoints.
         is_projected: Whether the time is projected from short runs.
         nodes: Number of nodes.

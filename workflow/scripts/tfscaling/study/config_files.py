@@ -24,7 +24,7 @@ _TAG = "tag:yaml.org,2002:"
 BYTES_MAX, DEPTH_MAX = 4_000_000, 100
 #: A part of the file in a message of PyYAML: it may be a secret. Single characters and names of
 #: tokens, such as `<block end>`, are none.
-_QUOTED = re.compile(r"'([^']*)'")
+_QUOTED = re.compile(r"""(['"])((?:\\.|(?!\1).)*)\1""")
 _TOO_DEEP = f"more than {DEPTH_MAX} lists or mappings in each other"
 #: Kind of a plain value → regular expression of its form, and the characters with which it begins.
 _FORMS = {
@@ -206,7 +206,7 @@ def read_config_file(name: str | Path) -> RawConfig:
 
 def _mask_quoted_value(quoted: re.Match[str]) -> str:
     """Return a match of `_QUOTED` unchanged if it is a character or a token, else `***`."""
-    return quoted[0] if len(quoted[1]) == 1 or quoted[1].startswith("<") else "***"
+    return quoted[0] if len(quoted[2]) == 1 or quoted[2].startswith("<") else "***"
 
 
 def _syntax_hint(reason: str, lines: list[str], column: int) -> str:

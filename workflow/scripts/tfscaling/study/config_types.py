@@ -923,7 +923,7 @@ class Question(ConfigMapping, frozen=True, kw_only=True):
         return (self.campaign and self.campaign.trainings) or self.trainings or 1
 
     def epochs_to_project(self, recipe: Recipe) -> int | None:
-        """Return the epochs of `whole_training`, if a recipe's runs train fewer; else None.
+        """Return the epochs of `whole_training`, if a recipe has another number; else None.
 
         From such runs, time and cost of the complete training are estimated. Runs that
         `stop_after_steps` ends represent the recipe's own `epochs`, so that it is None for them.

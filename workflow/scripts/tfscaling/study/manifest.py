@@ -142,7 +142,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def all_runs(self) -> tuple[PlannedRun, ...]:
-        """The runs of the grid, then the runs that `explain` adds."""
+        """The runs of the grid, then those on one replica that the key `explain` adds."""
         return (*self.runs, *self.explaining)
 
     @property

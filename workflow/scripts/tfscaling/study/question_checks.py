@@ -253,7 +253,7 @@ def _limit_problems(
     runs = [run for run in run_of_recipe.values() if run.spec.recipe.quality.metric == name]
     if not runs and name not in LIMITABLE_METRICS:
         names = ", ".join([*LIMITABLE_METRICS, *sorted(qualities)])
-        yield f"has no limit; allowed: {names}"
+        yield f"no metric that can have a limit; allowed: {names}"
     if name in LIMITABLE_METRICS and (why := _unreported_reason(name, planned)):
         yield f"{why}; allowed: leave it out"
     if runs and not any(recipes.may_report_quality(run.spec.recipe) for run in runs):

@@ -118,7 +118,7 @@ def _training_problems(recipe: Recipe) -> Iterator[NotAllowed]:
 
 
 def _parameter_list_problems(recipe: Recipe) -> Iterator[NotAllowed]:
-    """Yield an error for each list of values in a recipe's `parameters` that has no variants.
+    """Yield an error for lists of values in a recipe's `parameters` that cannot be variants.
 
     Each combination of the listed values is a variant of the recipe, and the values are in its
     name.

@@ -159,7 +159,7 @@ def bracket_kind(name: str, row: Cells) -> BracketKind | None:
 
 
 def bracket_kinds(names: Iterable[str], rows: Sequence[Cells]) -> set[BracketKind]:
-    """Return all that brackets hold in the cells of these metrics and configurations."""
+    """Return the kinds of ranges that these cells have in brackets, for a legend."""
     found = {
         bracket_kind(name, row)
         for name in names
@@ -329,7 +329,8 @@ def disadvantage_noun(metric: Metric) -> str:
     """
     if metric.best is not None:
         return "the error"
-    return f"less {metric.title}" if metric.is_higher_better else f"the {metric.title}"
+    # without a leader the metric has no direction, and the text is not shown
+    return f"less {metric.title}" if metric.direction == "higher" else f"the {metric.title}"
 
 
 def best_value_noun(metric: Metric) -> str:

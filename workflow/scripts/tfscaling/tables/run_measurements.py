@@ -117,9 +117,9 @@ def set_measurements(
 
 
 def _remove_metrics_of_last_job(row: RunRow) -> None:
-    """Set the metrics to NaN that are known of the run's last job only, such as its energy.
+    """For a resumed or a short run, set metrics to NaN that are of its last job only.
 
-    The jobs from which it resumed are not included, and a longer training would have more.
+    Such as energy: earlier jobs are not in it, and the complete training takes more.
     """
     for name in RUN_METRICS:
         if METRICS[name].is_of_last_job:

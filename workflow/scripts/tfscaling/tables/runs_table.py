@@ -80,8 +80,9 @@ def run_tables(
     """Make the tables of runs and of epochs from the records of planned runs.
 
     The first table has one row per planned run, the second one row per epoch of each record. Extra
-    repeats of a search have a row once they were started. A record that was made by older code or
-    from older data keeps its row, because it is only replaced on request. If a valid run has no
+    repeats of a search have a row once they were started. For a record that was made
+    by older code or from older data, the row has the status `stale`, a reason and the record's
+    path: it is only replaced on request. If a valid run has no
     quality, or reached a target at an unknown time, `warnings` has the reason.
 
     Args:

@@ -540,7 +540,9 @@ class TrainingLoop(ABC):
         return self._begun.before_s + (now_s - self._begun_s) - written_s
 
     def _after_step(self, result: TrainingResult, epoch: int, step: int, examples: int) -> bool:
-        """Write a checkpoint if one is due; return whether the training ends within this epoch.
+        """Write a checkpoint if one is due; return whether the training ends with this step.
+
+        It does within an epoch if the recipe has `stop_after_steps`.
 
         Args:
             result: The measurements so far.

@@ -301,9 +301,9 @@ class Answer:
         """The fastest configuration that costs clearly less than the leader, by their medians.
 
         Cost is money where all have a price, which may be 0, else node-hours. They include failed
-        attempts, except for node-hours until a target is reached. None if the goal is not a time,
-        or if every other configuration is nearly as expensive or takes more than three times as
-        long.
+        attempts that were not cancelled, except for node-hours until a target is reached. None if
+        the goal is not a time, or if every other configuration is nearly as expensive or takes more
+        than three times as long.
         """
         taken = self.leader
         if taken is None or self.goal not in (TIME, "time_to_target_s"):
@@ -368,9 +368,11 @@ class Answer:
 
         Others may be, too: their runs do not show it yet. Empty for any other leader.
         """
-        if self.leader is None or self.candidates_with_value[1:] or not self.has_undecided:
+        is_alone = not (self.candidates_with_value[1:] or self.has_unknown_goal)
+        if self.leader is None or not is_alone or not self.has_undecided:
             return ""
-        what = "that reached the target" if self.has_only_target else "shown to keep the limits"
+        at_target = "whose runs all reached the target"
+        what = at_target if self.has_only_target else "shown to keep the limits"
         return f"Only configuration so far {what}"
 
     @property

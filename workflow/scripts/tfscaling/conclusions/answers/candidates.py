@@ -213,7 +213,8 @@ def _require_goal_value(
         candidate: The configuration.
         facts: Facts about it from the tables.
         goal: The metric.
-        parts: What compared energies include, such as `GPUs and processors`; None for other goals.
+        parts: What compared energies include, such as `GPUs and processors`; None for other
+            goals, and if no energy is known.
     """
     row = candidate.row
     quality = metric_of(QUALITY, row).title
