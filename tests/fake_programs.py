@@ -7,11 +7,11 @@ from pathlib import Path
 
 
 def program(folder: Path, name: str, script: str) -> Path:
-    """A program in the folder that is the given shell script."""
-    path = folder / name
-    path.write_text(f"#!/bin/sh\n{script}\n")
-    path.chmod(0o755)
-    return path
+    """A program in the folder that is the given shell script; it may run while it is replaced."""
+    path, new = folder / name, folder / f".{name}.new"
+    new.write_text(f"#!/bin/sh\n{script}\n")
+    new.chmod(0o755)
+    return new.replace(path)
 
 
 def fake_nvidia_smi(folder: Path, script: str) -> dict[str, str]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterable, Mapping
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -228,6 +229,18 @@ class StartedAllocation(Started, allocation.Executor):
     """The executor of a sweep inside an allocation."""
 
     settings = allocation.ExecutorSettings
+
+    def __init__(self, *given: Any, **settings: Any) -> None:
+        self._querying = threading.Lock()
+        super().__init__(*given, **settings)
+
+    async def check_active_jobs(
+        self, active_jobs: Sequence[SubmittedJobInfo]
+    ) -> AsyncIterator[SubmittedJobInfo]:
+        with self._querying:  # Snakemake has one thread that queries, here a test does, too
+            left = [info async for info in super().check_active_jobs(active_jobs)]
+        for info in left:
+            yield info
 
 
 def submitted(job: Job, number: str, folder: Path) -> SubmittedJobInfo:

@@ -348,7 +348,7 @@ class Executor(sweep.Executor):
         """
         if self._is_stopped.is_set():
             active_jobs = [info for info in active_jobs if not self._drop_waiting(info)]
-        used = {_request_options(step.job) for step in self._steps.values()}
+        used = {_request_options(step.job) for step in [*self._steps.values()]}
         for request in [*self._allocations.keys() - used]:
             if self._allocations[request].is_idle(self.slurm):
                 self._release(request)

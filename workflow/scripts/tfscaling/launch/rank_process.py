@@ -435,8 +435,10 @@ def _add_failure(
     on_gpu = max((gpu.memory_gb or 0.0 for gpu in use.gpus), default=0.0)
     peaks = {"rank_memory_gb": use.memory_gb, "gpu_memory_gb": on_gpu or None}
     secrets = crashes.find_secrets(os.environ, spec.recipe.program, spec.measured.setup)
+    # a file name that is no UTF-8 could not be written to a report
+    texts = (message, *lines[-rank_files.LAST_LINES :])
+    message, *last = (text.encode(errors="backslashreplace").decode() for text in texts)
     message = crashes.mask_secrets(message, secrets)[:2000]
-    last = lines[-rank_files.LAST_LINES :]
     masked = [crashes.mask_secrets(line, secrets)[:2000] for line in last]
     if masked:
         more["last_lines"] = masked

@@ -306,7 +306,8 @@ class UserProgram:
         """
         recipe, settings = self._spec.recipe, self._spec.measured
         secrets = crashes.find_secrets(os.environ, recipe.program, settings.setup)
-        lines = (line.decode(errors="replace").rstrip() for line in self._tail)
+        # a copy: a process that the program left may still write
+        lines = [line.decode(errors="replace").rstrip() for line in [*self._tail]]
         return [crashes.mask_secrets(line, secrets) for line in lines]
 
     def _make_error(self, code: int, log: Path) -> WorkFailedError:
