@@ -178,7 +178,10 @@ def test_power_cut_takes_all_processes_of_one_node(cluster: Cluster, tmp_path: P
     )
     wait_for((tmp_path / "begin").exists, "the job starts")
     inodes = cluster.namespaces()
-    assert any("sleep 314159" in line for line in processes_in({inodes["gpu1"]}))
+    wait_for(
+        lambda: any("sleep 314159" in line for line in processes_in({inodes["gpu1"]})),
+        "the job's last command",
+    )
     cluster.ok("kill-node", "gpu1")
     assert processes_in({inodes["gpu1"]}) == []
     for name in ("cpu1", "cpu2", "gpu2"):
