@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The launcher's connections to ranks compared with those of multiprocessing.connection.
+"""The launcher's connections to ranks compared with multiprocessing.connection.
 
 Prints after how many seconds each side served a rank, closed a peer or gave up a host. Peers
 without the secret send nothing, or too slowly. The launcher closes them after 30 s. Four minutes.

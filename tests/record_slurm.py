@@ -25,7 +25,7 @@ from virtual_cluster import Cluster, start, wait_for  # noqa: E402
 
 #: Option of srun for the logs of tasks, as the launcher gives it.
 RANK_LOG = "--output=$SLURM_JOB_NAME-rank-%t.log"
-#: Name of a job → its options of sbatch and its script; those that end come first.
+#: Name of a job → its options of sbatch and its script; jobs that end are first.
 ENDED = {
     "completed": (("--nodes=1",), "srun true"),
     "failed": (("--nodes=1",), f"srun {RANK_LOG} sh -c 'exit 3'"),

@@ -32,7 +32,7 @@ CONTENT: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def with_gpus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def gpu_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     cluster = start(tmp_path_factory.mktemp("vc"), "--partition", "gpu:1:gpus=4:cpus=2")
     try:
         yield cluster
@@ -41,10 +41,10 @@ def with_gpus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def test_runs_of_an_allocation_have_the_gpus_that_they_request(
-    project: Project, with_gpus: Cluster
+    project: Project, gpu_cluster: Cluster
 ) -> None:
     project.overlay(CONTENT)
-    project.snakemake(profile="allocation", environ=with_gpus.environ)
+    project.snakemake(profile="allocation", environ=gpu_cluster.environ)
     records = project.records()
     assert len({record["environment"]["slurm_job"]["id"] for record in records}) == 1
     found = {

@@ -1,4 +1,4 @@
-"""Ranks train in the Python and TensorFlow of an image, of which the nodes have nothing.
+"""Ranks train in the Python and TensorFlow of an image; the nodes have neither.
 
 The image has links to files of this machine: a Python that was moved, its packages and the system's
 libraries. TRAINER_PYTHON takes the packages of another environment, as `make versions` does, and

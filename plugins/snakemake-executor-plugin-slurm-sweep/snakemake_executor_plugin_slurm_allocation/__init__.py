@@ -746,7 +746,7 @@ class Executor(sweep.Executor):
     # Ends
 
     def cancel_jobs(self, active_jobs: list[SubmittedJobInfo]) -> None:
-        """End the steps of these jobs, also those that an earlier driver started.
+        """End the steps of these jobs, also of an earlier driver.
 
         A step that is just being started is ended as well: submissions are stopped before.
         """

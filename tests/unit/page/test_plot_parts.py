@@ -310,18 +310,20 @@ def test_numbers_of_an_axis_have_no_exponent(value: float, text: str) -> None:
 def test_a_note_says_what_error_bars_are(
     runs: tuple[int, ...], columns: tuple[str, ...], expected: list[str]
 ) -> None:
-    table = comparison_of(*(with_bars(n + 1, number) for n, number in enumerate(runs)))
+    table = comparison_of(*(point_with_interval(n + 1, number) for n, number in enumerate(runs)))
     notes = plot_figure.error_bar_notes(table, *columns)
     assert len(notes) == bool(expected)
     assert [word for word in ("interval", "range") if word in "".join(notes)] == expected
 
 
 def test_bars_of_projected_values_have_a_note_of_their_own() -> None:
-    table = comparison_of(with_bars(1, 6), with_bars(2, 3, has_interval=True, **SHORT))
+    table = comparison_of(
+        point_with_interval(1, 6), point_with_interval(2, 3, has_interval=True, **SHORT)
+    )
     measured, projected = plot_figure.error_bar_notes(table, "execution_time_s")
     assert "projected" in projected and "projected" not in measured
     # two short runs have no interval of a complete run
-    table = comparison_of(with_bars(1, 6), with_bars(2, 2, **SHORT))
+    table = comparison_of(point_with_interval(1, 6), point_with_interval(2, 2, **SHORT))
     assert not any("projected" in note for note in plot_figure.error_bar_notes(table, *BARRED))
 
 
@@ -329,7 +331,9 @@ SHORT: dict[str, Any] = {"projected_from_steps": 100, "projected_to_steps": 1000
 BARRED = ("execution_time_s", "loss")
 
 
-def with_bars(nodes: int, runs: int, has_interval: bool = False, **changes: Any) -> dict[str, Any]:
+def point_with_interval(
+    nodes: int, runs: int, has_interval: bool = False, **changes: Any
+) -> dict[str, Any]:
     """A point whose values have ranges and, from six runs on, intervals."""
     ends = {f"{name}_{end}": 1.0 for name in BARRED for end in ("min", "max")}
     if has_interval or runs >= RUNS_FOR_INTERVAL:

@@ -188,7 +188,7 @@ def test_a_job_that_squeue_lists_no_more_has_ended(
     is_adopted: bool, has_output: bool, accounted: str, state: str, start: Start, slurm: Slurm,
     sweep: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """As the accounting has it, else it has failed: Slurm forgets jobs after MinJobAge."""
+    """Accounting has its state, else it failed: Slurm forgets jobs after MinJobAge."""
     slurm.answer("sacct", f'case "$*" in *--jobs=2*) {accounted or ":"};; *) exit 1;; esac')
     executor, output = start(), tmp_path / "b"
     jobs = [

@@ -95,7 +95,7 @@ def test_parts_that_all_names_share_are_left_out(names: list[str], short: list[s
 
 
 def test_brackets_are_explained_by_the_runs_with_times() -> None:
-    """Six valid runs of which two resumed have a range of times, and no interval."""
+    """Six valid runs, two of them resumed, have a range of times and no interval."""
     made = measured({("east", 1): around(70.0, 0.05), ("east", 2): around(40.0, 0.05)})
     table, *_ = resumed_from(made, 1, 2, runs=2)
     (legend,) = (line for line in console_table(table, [TIME], TIME) if "brackets" in line)

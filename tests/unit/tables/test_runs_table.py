@@ -334,7 +334,7 @@ def test_a_valid_run_whose_times_are_removed_has_the_reason(
 def test_a_run_without_a_projection_has_the_reason(
     ends_s: Sequence[float | None], expected: str | None, tmp_path: Path
 ) -> None:
-    """Of a training of 90 epochs each run trains four."""
+    """Each run trains 4 epochs of a training of 90."""
     raw = raw_config((["recipes", "weak", "epochs"], 4))
     raw["question"] = {"whole_training": {"epochs": 90}}
     raw["grid"][0]["repeats"] = 3

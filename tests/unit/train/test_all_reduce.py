@@ -300,7 +300,7 @@ def test_computation_alone_is_as_long_as_the_work_and_its_steps_have_a_limit(
     assert found["durations_s"] == [2 * 50] * COMPUTE_STEPS
     assert (found["enough"], found["too_few"]) == (COMPUTE_STEPS_MIN, 0)
     assert found["off"] == [0, 0]
-    assert found["together"] == [0, 0], "a trace of its own would be needed"
+    assert found["together"] == [0, 0], "a second trace would be needed"
 
 
 def test_one_replica_measures_no_computation_alone(tmp_path: Path) -> None:

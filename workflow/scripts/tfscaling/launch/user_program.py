@@ -229,10 +229,10 @@ class UserProgram:
                     file.write(part)
                     file.flush()
                 *complete, line = (line + part).split(b"\n")
-                self._tail.extend(map(_shown_part, complete))
+                self._tail.extend(map(_text_after_last_return, complete))
                 line = line[-_LINE_BYTES_MAX:]
             if line:
-                self._tail.append(_shown_part(line))
+                self._tail.append(_text_after_last_return(line))
 
     def _report_activity(self, events: EventLog, done: threading.Event) -> None:
         """Add an event `working` at intervals in which the program was active.
@@ -335,7 +335,7 @@ class UserProgram:
         return WorkFailedError(name, f"{text}; log: {log}", status, lines)
 
 
-def _shown_part(line: bytes) -> bytes:
+def _text_after_last_return(line: bytes) -> bytes:
     """Return what a terminal shows of a line: the part after the last carriage return."""
     return line.rstrip(b"\r").rpartition(b"\r")[2]
 
