@@ -350,7 +350,7 @@ class Executor(sweep.Executor):
             active_jobs = [info for info in active_jobs if not self._drop_waiting(info)]
         used = {_request_options(step.job) for step in [*self._steps.values()]}
         for request in [*self._allocations.keys() - used]:
-            if self._allocations[request].is_idle(self.slurm):
+            if not self._unsubmitted and self._allocations[request].is_idle(self.slurm):
                 self._release(request)
         self._cancel_released()
         async for info in super().check_active_jobs(active_jobs):
@@ -432,7 +432,8 @@ class Executor(sweep.Executor):
         waiting = [step for step in steps if step.state == PENDING]
         running = [step for step in steps if step.state == _RUNNING]
         allocation = self._allocations.get(request)
-        if allocation is None and waiting:
+        # its size and duration follow from all steps, which are added one after the other
+        if allocation is None and waiting and not self._unsubmitted:
             try:
                 allocation = self._allocate(request, waiting)
             except RefusedAllocationError as error:

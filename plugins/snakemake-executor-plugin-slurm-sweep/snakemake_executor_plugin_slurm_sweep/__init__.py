@@ -28,6 +28,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +193,8 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         self._is_cancelled = threading.Event()
         #: Nothing more is submitted, whether jobs are cancelled or not.
         self._is_stopped = threading.Event()
+        #: Jobs of Snakemake that still wait in the thread of submissions.
+        self._unsubmitted: set[Any] = set()
         super().__init__(workflow, logger)
 
     def __post_init__(self, test_mode: bool = False) -> None:
@@ -244,19 +247,23 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         """
         with contextlib.suppress(RuntimeError):
             self._loop = asyncio.get_running_loop()
+        self._unsubmitted.update(jobs)
         for job in sorted(jobs, key=lambda job: -job.priority):
             self.run_job_pre(job)
-            self._submitter.submit(self.run_job, job).add_done_callback(self._end_if_failed)
+            submission = self._submitter.submit(self.run_job, job)
+            submission.add_done_callback(partial(self._end_submission, job))
 
-    def _end_if_failed(self, submission: Future[None]) -> None:
-        """End the sweep after an unexpected error in the thread of submissions.
+    def _end_submission(self, job: Any, submission: Future[None]) -> None:
+        """Record that a job waits no longer, and end the sweep after an unexpected error.
 
         Otherwise Snakemake would wait for this job for ever. The next start adopts jobs in the
         queue.
 
         Args:
+            job: Snakemake's job.
             submission: The finished call of `run_job`.
         """
+        self._unsubmitted.discard(job)
         if not submission.cancelled() and (error := submission.exception()):
             self.workflow.scheduler.executor_error_callback(error)
 
