@@ -135,8 +135,9 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
     """
 
     _sweep = Sweep()
-    #: Text in a comment → job of an earlier start; and the names by which Slurm lists such jobs.
+    #: Text in a job's comment → job of an earlier start.
     _earlier: dict[str, QueuedJob] = {}
+    #: The names by which Slurm lists these jobs.
     _names: tuple[str, ...] = ()
     #: The executor of this process; None before Snakemake has made it.
     _current: Executor | None = None
@@ -469,11 +470,11 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
             )
 
     def _log_path(self, job: Any, number: str) -> Path:
-        """Return the path of a job's log in Slurm.
+        """Return the path of the log that Slurm writes for a job.
 
         Args:
             job: Snakemake's job.
-            number: The job's number, or `%j` for a line of sbatch.
+            number: The job's number, or `%j`, which sbatch replaces by the number.
         """
         kind = "group" if job.is_group() else "rule"
         folder = Path(self.slurm_logdir, f"{kind}_{job.name}", *_quoted_wildcards(job))
@@ -482,7 +483,11 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
     # Jobs of an earlier start
 
     def _adopt(self, job: Any) -> SubmittedJobInfo | None:
-        """Return the queued or running job of an earlier driver with the same output, or None."""
+        """Return the queued or running Slurm job that an earlier start submitted; None without one.
+
+        Args:
+            job: Snakemake's job.
+        """
         comment = comment_of(job)
         earlier = None if job.is_group() else self._earlier.pop(comment, None)
         if earlier is None or queue.has_ended(earlier):

@@ -92,7 +92,7 @@ class Sweep(Protocol):
         """Return one line about the running jobs; "" if none is running."""
 
     def result_lines(self) -> list[str]:
-        """Return the lines about the sweep's results to print at its end."""
+        """Return the lines about the results to print if Snakemake has nothing to do."""
 
     def preview(self, jobs: list[Mapping[str, Any]]) -> list[str]:
         """Return the lines of a dry-run; each job has the fields of Snakemake's log record."""

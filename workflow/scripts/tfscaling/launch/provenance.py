@@ -48,7 +48,8 @@ def describe_environment(
         started_s: When the run started, in seconds since the epoch.
         user_code: Checksums of the custom code.
         dataset: The prepared data, if any.
-        unchecked: Sentences about what the checks could not compare with the request.
+        unchecked: Sentences about properties of the run that no check could compare with the
+            request, such as the model of its GPUs.
         container: The container of the ranks, if any.
     """
     job = slurm_job.describe_job(os.environ)

@@ -116,9 +116,9 @@ def allocated_memory_gb(job: SlurmJob | None) -> float | None:
 
 
 def relevant_settings(environ: Mapping[str, str]) -> dict[str, str] | None:
-    """Return the Slurm settings that a record has (SETTINGS), name → value.
+    """Return name → value of the Slurm settings that a record contains, those in SETTINGS.
 
-    None outside Slurm or without an answer.
+    None outside Slurm, or if Slurm does not answer.
     """
     if job_id(environ) is None or (found := _query_settings()) is None:
         return None
@@ -238,7 +238,11 @@ def parse_job(text: str) -> SlurmJob:
 
 
 def _parse_fields(text: str) -> dict[str, str]:
-    """Return field → value from `scontrol show job`, without fields after free text in a line."""
+    """Return field → value from the output of `scontrol show job`.
+
+    If a line begins with a field in `_FREE_TEXT`, its other fields are ignored: they may be a part
+    of free text.
+    """
     fields: dict[str, str] = {}
     for line in text.strip().partition("\n\n")[0].splitlines():
         words = [word.split("=", 1) for word in line.split() if "=" in word]

@@ -86,7 +86,7 @@ def _is_date(text: str) -> bool:
 
 
 def check_cluster(config: Config) -> None:
-    """Check that a platform of the grid is on the cluster of --config cluster=NAME.
+    """Check that a platform of the grid is on the cluster that --config cluster=NAME selects.
 
     With an unknown name no run would be selected, and the empty sweep would look like a success.
 
@@ -107,7 +107,7 @@ def check_cluster(config: Config) -> None:
 
 
 def _sbatch_options() -> dict[str, str]:
-    """Return key of a platform → sbatch option that gets its value; options without hyphens."""
+    """Return key of a platform → option of sbatch, without hyphens, that gets its value."""
     hints = sorted(typing.get_type_hints(Platform, include_extras=True).items())
     marks = [(key, mark) for key, hint in hints for mark in getattr(hint, "__metadata__", ())]
     extras = [(key, mark.extra or {}) for key, mark in marks]
@@ -224,12 +224,12 @@ def slurm_resources(platform: Platform, geometry: Geometry) -> dict[str, Resourc
     With the local launcher, the request is one task on one node: its ranks are processes there.
     `tasks` is the job's total, `gres` is per node.
 
-    The plugin omits requests that are 0 or "". Memory and GPUs that the platform does not request
-    have these values, so that no default of Snakemake limits a measurement. `tasks_per_gpu` is 0,
+    The plugin omits requests that are 0 or "". If the platform requests no memory or GPUs, their
+    values are 0 or "", so that no default of Snakemake limits a measurement. `tasks_per_gpu` is 0,
     so that the plugin does not derive tasks from GPUs. With an empty `mpi`, the shell runs in the
     batch step, and srun in train.py can use the complete allocation.
 
-    The result has no entry for other keys that the platform does not set.
+    Further keys of the platform have an entry only if they are set.
     """
     on_slurm = platform.launcher != "local"
     requested = geometry if on_slurm else Geometry(1, 1, geometry.gpus_per_node)
