@@ -29,7 +29,7 @@ FOLDER = Path("attempt=1")
 
 def request(geometry: Geometry, **changes: Any) -> LaunchRequest:
     jobs = {"worker": geometry.tasks}
-    usual: dict[str, Any] = {"jobs": jobs, "cpus_per_task": 4, "folder": FOLDER, "gpus": False}
+    usual: dict[str, Any] = {"jobs": jobs, "cpus_per_task": 4, "folder": FOLDER, "uses_gpus": False}
     return LaunchRequest(["python", "run_rank.py", "--seed", "1"], geometry, **{**usual, **changes})
 
 

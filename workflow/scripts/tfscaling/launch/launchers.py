@@ -78,7 +78,7 @@ class LaunchRequest:
     @property
     def words(self) -> list[str]:
         """Complete command line of a rank; it runs `setup`, then the command in its container."""
-        words = containers.wrap_command(self.container, self.command, self.gpus)
+        words = containers.wrap_command(self.container, self.command, self.uses_gpus)
         return ["bash", "-e", str(self.setup), *words] if self.setup else words
 
 
