@@ -51,7 +51,7 @@ _MALLOC_SETTINGS = (
 class Attempt:
     """One attempt at a job: its number, its folders and when it began.
 
-    `run_next_attempt` begins one for each start of the launcher; benchmarks begin one themselves.
+    `run_next_attempt` begins one each time that the launcher starts.
 
     Attributes:
         folder: The job's folder, which gets the results of the attempt that succeeds.

@@ -119,8 +119,8 @@ def write_beginning(
         checksums: Checksums of user code and data, by name.
 
     Returns:
-        Where the training begins; without a complete checkpoint, `checkpoint` is None and `steps`
-        is 0.
+        Where the training begins. Without a complete checkpoint, `checkpoint` is None and `steps`
+        is 0. For a user's program whose folder has files, `checkpoint` is `OF_PROGRAM`.
     """
     folder = run / attempts.CHECKPOINTS
     sha256 = hashlib.sha256(

@@ -332,7 +332,7 @@ def _show_value(place: Place, value: object) -> str:
 
 
 def _hide_secrets(value: object) -> object:
-    """Return a part of the configuration in which values that may be secrets are replaced."""
+    """Return a value of the configuration, for messages, without parts that may be secrets."""
     if isinstance(value, Mapping):
         return {
             key: _HIDDEN if key in PRIVATE_KEYS else _hide_secrets(inner)

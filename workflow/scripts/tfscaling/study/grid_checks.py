@@ -198,7 +198,7 @@ def _check_size(number: int, count: int, counted: str) -> None:
     Args:
         number: Number of the last counted block, from 0; the error names it.
         count: Number of runs or configurations in all blocks up to and including this block.
-        counted: What is counted, for the error: "runs" or "configurations".
+        counted: What is counted, as the error names it, such as "runs".
     """
     if count > RUNS_MAX:
         rule = f"the grid has {count:,} {counted} up to this block; allowed: {RUNS_MAX:,}"

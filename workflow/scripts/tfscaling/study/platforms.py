@@ -23,8 +23,8 @@ from tfscaling.study.run_spec import Point
 def run_cost_usd(usd_per_node_hour: float | None, nodes: int, duration_s: float) -> float | None:
     """Return the cost of a run in US dollars; None without a price.
 
-    The price is prorated to seconds without a minimum charge: the cost of the training, not the
-    bill.
+    Each second is charged, without a minimum: the result is the cost of the training, which may
+    differ from the bill.
 
     Args:
         usd_per_node_hour: Price of a node and hour; None if unknown.
@@ -37,10 +37,10 @@ def run_cost_usd(usd_per_node_hour: float | None, nodes: int, duration_s: float)
 
 
 def check_keys(platforms: Mapping[str, Platform]) -> None:
-    """Check that the keys of each platform are possible, alone and together.
+    """Check that each key of a platform has an allowed value, also with its other keys.
 
     Raises:
-        NotAllowed: For the first key that is not.
+        NotAllowed: For the first key that has not.
     """
     for name, platform in platforms.items():
         container = platform.container
@@ -52,7 +52,7 @@ def check_keys(platforms: Mapping[str, Platform]) -> None:
 
 
 def _key_problems(platform: Platform) -> Iterator[tuple[str, str]]:
-    """Yield each wrong key of a platform, with what is allowed in words."""
+    """Yield (key, what is allowed in words) for each wrong key of a platform."""
     for key in platform.__struct_fields__:
         value = getattr(platform, key)
         if isinstance(value, str) and value.lower() in ("none", "null"):
@@ -78,7 +78,7 @@ def _key_problems(platform: Platform) -> Iterator[tuple[str, str]]:
 
 
 def _is_date(text: str) -> bool:
-    """Whether YYYY, YYYY-MM or YYYY-MM-DD is in the calendar, from 1970 on."""
+    """Return whether a text is a date from 1970 on, as YYYY, YYYY-MM or YYYY-MM-DD."""
     try:
         return datetime.date.fromisoformat(f"{text}-01-01"[:10]).year >= 1970
     except ValueError:

@@ -224,7 +224,10 @@ def python_path(environment: str) -> Path:
 
 
 def trainer_version(recipe: Recipe) -> int:
-    """Return the version of the code that runs a recipe: built-in trainer or program starter."""
+    """Return the version of the workflow's code that runs a recipe.
+
+    This is the version of the built-in trainer, or of the code that starts a program.
+    """
     return PROGRAM_VERSION if recipe.program else TRAINER_VERSION
 
 

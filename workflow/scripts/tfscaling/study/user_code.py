@@ -321,7 +321,7 @@ class CustomCode(NamedTuple):
     def files(self) -> list[Path]:
         """Return the source files of the code, sorted, as paths relative to the project folder.
 
-        They include the project's files that they import.
+        The project's files that these files import are included.
         """
         found: set[Path] = set()
         for module in self._modules():
@@ -398,7 +398,7 @@ def _is_installed(source: Path) -> bool:
 
 
 def _program_files(words: Sequence[str]) -> Iterator[tuple[Path, Path]]:
-    """Yield each file of the project in a command line, with the folder from which it imports.
+    """Yield (file, folder from which it imports) for each file of the project in a command line.
 
     The files are words of the command, or modules after `-m`.
     """
