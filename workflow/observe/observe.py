@@ -86,7 +86,7 @@ class Trace:
         Args:
             examples: Number of examples in these steps; None if `count` adds them later.
             steps: Number of steps.
-            input_wait_s: Seconds that they waited for input; None if not measured.
+            input_wait_s: Seconds of waiting for the input of these steps; None if not measured.
             time_s: When the last one ended, in seconds since the epoch; None: now.
         """
         with self._lock:

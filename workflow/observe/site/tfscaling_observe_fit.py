@@ -72,7 +72,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         self._observer, self._looking = observer, threading.local()
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
-        """Return the specification of a training package and report its import; else None.
+        """Return the specification of a training package, whose loader reports its import, or None.
 
         Args:
             name: Full name of the module.
@@ -357,10 +357,10 @@ class _Fit:
             self._trace.evaluation(values, begin_s, end_s)
 
     def mark_metrics_lost(self, model: Any) -> None:
-        """Note that the program has evaluated a model; in an epoch, its examples become unknown.
+        """Note that the program evaluates a model, which makes the epoch's examples unknown.
 
         When an evaluation begins, Keras resets the metrics of the model, which count the examples.
-        Other models, and evaluations after the training of the epoch, have no effect.
+        An evaluation of another model, or after the training of the epoch, changes nothing.
 
         Args:
             model: The model that the program evaluates.
