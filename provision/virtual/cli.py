@@ -21,7 +21,7 @@ DEFAULT_NODES = 12
 Command = Callable[[argparse.Namespace], None]
 
 
-def up(args: argparse.Namespace) -> None:
+def bring_up(args: argparse.Namespace) -> None:
     """Start the cluster that the options describe, after removing abandoned clusters."""
     saving = None
     if args.power_saving:
@@ -29,7 +29,7 @@ def up(args: argparse.Namespace) -> None:
     partitions = requested_partitions(args)
     shape = Shape(partitions, args.accounting, saving, args.memory_limits, args.urgent)
     lifecycle.remove_abandoned()
-    lifecycle.up(args.root, shape, args.down_command, args.owner)
+    lifecycle.bring_up(args.root, shape, args.down_command, args.owner)
 
 
 def requested_partitions(args: argparse.Namespace) -> tuple[Partition, ...]:
@@ -57,18 +57,18 @@ def requested_partitions(args: argparse.Namespace) -> tuple[Partition, ...]:
     return tuple(partitions)
 
 
-def install(args: argparse.Namespace) -> None:
+def install_packages(args: argparse.Namespace) -> None:
     """Replace this process by the installer of Debian packages, with the given options."""
     os.execv(lifecycle.INSTALLER, [str(lifecycle.INSTALLER), *args.options])
 
 
-def down(args: argparse.Namespace) -> None:
+def take_down(args: argparse.Namespace) -> None:
     """Stop and remove the cluster, then abandoned clusters."""
-    lifecycle.down(args.root, args.keep_logs)
+    lifecycle.take_down(args.root, args.keep_logs)
     lifecycle.remove_abandoned()
 
 
-def status(args: argparse.Namespace) -> None:
+def print_status(args: argparse.Namespace) -> None:
     """Print the nodes and jobs of the cluster.
 
     Raises:
@@ -82,7 +82,7 @@ def status(args: argparse.Namespace) -> None:
         raise RuntimeError("not healthy: " + "; ".join(found))
 
 
-def env(args: argparse.Namespace) -> None:
+def print_environment(args: argparse.Namespace) -> None:
     """Print the shell line that sets SLURM_CONF for the cluster.
 
     Raises:
@@ -158,7 +158,7 @@ def start_node(args: argparse.Namespace) -> None:
         machines.wait_until(answers, f"{name} answers")
 
 
-def execute(args: argparse.Namespace) -> None:
+def run_on_machine(args: argparse.Namespace) -> None:
     """Replace this process by a command on a machine, in the same working directory."""
     plan = load_plan_with_machine(args)
     if not args.command:
@@ -221,7 +221,7 @@ def make_parser(default_root: Path, program: str) -> argparse.ArgumentParser:
             sub.add_argument("name", metavar="NAME", help="cpu1, gpu2, …, controller, database")
         return sub
 
-    add_up = add("up", up, "start the cluster; returns when all nodes are idle")
+    add_up = add("up", bring_up, "start the cluster; returns when all nodes are idle")
     add_up.add_argument(
         "--nodes", type=int, help=f"nodes, split over partitions cpu and gpu ({DEFAULT_NODES})"
     )
@@ -263,20 +263,20 @@ def make_parser(default_root: Path, program: str) -> argparse.ArgumentParser:
         metavar="PID",
         help="the next up or down of any cluster removes this one if that process has ended",
     )
-    add_install = add("install", install, "install Debian packages that are missing")
+    add_install = add("install", install_packages, "install Debian packages that are missing")
     for option in ("--check", "--accounting", "--late-files", "--containers", "--pages"):
         add_install.add_argument(
             option, dest="options", action="append_const", const=option, default=[]
         )
-    add("down", down, "stop and remove it all").add_argument(
+    add("down", take_down, "stop and remove it all").add_argument(
         "--keep-logs", action="store_true", help="leave the logs in the root folder"
     )
-    add("status", status, "nodes and jobs; fails unless all is healthy")
-    add("env", env, 'shell line for eval "$(cluster env)"')
+    add("status", print_status, "nodes and jobs; fails unless all is healthy")
+    add("env", print_environment, 'shell line for eval "$(cluster env)"')
     add("kill-node", kill_node, "power cut: all its processes, and no goodbye", node=True)
     add("start-node", start_node, "boot a killed node, or restart its daemon", node=True)
     add("kill-slurmd", kill_slurmd, "SIGKILL the daemon; its jobs go on", node=True)
-    add("exec", execute, "run a command on a node", node=True).add_argument(
+    add("exec", run_on_machine, "run a command on a node", node=True).add_argument(
         "command", nargs=argparse.REMAINDER, metavar="COMMAND..."
     )
     return top
@@ -302,7 +302,7 @@ def main(default_root: Path | None = None, program: str = "virtual-slurm-cluster
         program: The name by which the program was called, for its usage and for advice.
     """
     args = make_parser(default_root or Path.cwd() / ".cluster", program).parse_args()
-    if os.geteuid() != 0 and args.function is not env:
+    if os.geteuid() != 0 and args.function is not print_environment:
         # namespaces need root; the root folder is passed on, for sudo clears the environment
         variable = f"TFSCALING_CLUSTER_ROOT={args.root}"
         if shutil.which("sudo") is None:

@@ -115,7 +115,7 @@ def last_log_lines(root: Path) -> str:
 # --- up and down ------------------------------------------------------------------------------
 
 
-def up(
+def bring_up(
     root: Path, shape: Shape, down_command: Callable[[Path], str], owner: int | None = None
 ) -> None:
     """Start the cluster and wait until its nodes are idle; do nothing if it is up already.
@@ -141,7 +141,7 @@ def up(
         begin = time.monotonic()
         plan = Plan(root, free_subnet(list_host_networks(), seed=str(root)), shape)
         try:
-            start(plan, owner)
+            start_cluster(plan, owner)
         except BaseException as error:
             print(last_log_lines(root), file=sys.stderr)
             machines.remove_cluster(root)
@@ -196,7 +196,7 @@ def prepare_root(root: Path, shape: Shape, down_command: Callable[[Path], str]) 
     return True
 
 
-def start(plan: Plan, owner: int | None = None) -> None:
+def start_cluster(plan: Plan, owner: int | None = None) -> None:
     """Write the files of a cluster, start its machines, and wait until all nodes are idle.
 
     Args:
@@ -278,7 +278,7 @@ def is_abandoned(root: Path) -> bool:
     return machines.start_time(int(pid)) != started
 
 
-def down(root: Path, keep_logs: bool) -> None:
+def take_down(root: Path, keep_logs: bool) -> None:
     """Stop the cluster and remove its folder; do nothing if the folder does not exist.
 
     Args:

@@ -431,9 +431,11 @@ class Executor(sweep.Executor):
     def _advance(self, request: str, steps: Sequence[Step]) -> None:
         """Update the states of steps, get an allocation for them, and start those that fit.
 
-        A step fits if enough nodes are free and the allocation lasts for its time limit. If no step
-        runs and none fits, the allocation is released. An allocation that does not run, but has not
-        ended either, is kept: Slurm boots its nodes, or has suspended it.
+        An allocation is requested once all jobs of Snakemake have become steps, because its size
+        and duration depend on all of them. A step fits if enough nodes are free and the allocation
+        lasts for its time limit. If no step runs and none fits, the allocation is released. An
+        allocation that does not run, but has not ended either, is kept: Slurm boots its nodes, or
+        has suspended it.
 
         Args:
             request: The options of sbatch, from `_request_options`, that all these steps have.
