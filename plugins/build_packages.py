@@ -39,7 +39,7 @@ def build(folder: str, results: Path) -> None:
 
 
 def main() -> None:
-    """Build all packages into the folder of the command line, after removing it, and check them."""
+    """Empty the folder that the command line names, build all packages into it, and check them."""
     results = Path(sys.argv[1]).resolve()
     shutil.rmtree(results, ignore_errors=True)
     for folder in PACKAGES:

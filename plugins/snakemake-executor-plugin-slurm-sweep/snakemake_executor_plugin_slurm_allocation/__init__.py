@@ -90,7 +90,8 @@ class ExecutorSettings(sweep.ExecutorSettings):  # type: ignore[misc]  # upstrea
 
     Attributes:
         duration_min: Minutes of an allocation; None: the time that all of its jobs need.
-        job: Number of a Slurm job from the user whose nodes are used; None: a job is submitted.
+        job: Number of a Slurm job that the user has started, whose nodes are used; None: a job is
+            submitted.
         one_at_a_time: Whether jobs run one after the other, also if they use different nodes.
     """
 
@@ -297,7 +298,7 @@ class Executor(sweep.Executor):
         return Step(name, job, self._log_path(job, name))
 
     def _adopt(self, job: Any) -> SubmittedJobInfo | None:
-        """Return the running step for a job from an earlier, killed Snakemake; None without one.
+        """Return the step that an earlier Snakemake began for a job and that still runs, or None.
 
         The step writes the job's output. It is followed, and no second step is started.
 

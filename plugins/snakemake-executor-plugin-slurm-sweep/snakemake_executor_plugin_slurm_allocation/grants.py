@@ -40,7 +40,7 @@ class _Request:
     may_exist: bool = False
     is_submitted: bool = False
 
-    def wait(self) -> None:
+    def postpone(self) -> None:
         """Count an attempt without an allocation, and postpone the next by a growing pause."""
         pause_s = PAUSES_S[min(self.attempts, len(PAUSES_S) - 1)]
         self.attempts, self.next_s = self.attempts + 1, time.monotonic() + pause_s
@@ -80,7 +80,7 @@ class Grants:
             return None
         number = self._find_granted(request, comment, known) or self._submit_once(request, call)
         if number is None:
-            request.wait()
+            request.postpone()
         else:
             del self._requests[comment]
         return number

@@ -172,10 +172,10 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
 
     @classmethod
     def stop_submissions(cls) -> None:
-        """Submit no further jobs; jobs that Slurm has continue.
+        """Submit no further jobs; submitted jobs continue.
 
-        Snakemake counts jobs that wait for their submission as running. Without this call it would
-        wait for them.
+        Snakemake counts jobs that wait for their submission as running, and would wait for them
+        without this call.
         """
         if (executor := Executor._current) is not None:
             executor._is_stopped.set()
@@ -684,11 +684,11 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
     def _judge_state(
         self, info: SubmittedJobInfo, answer: dict[str, tuple[str, str]] | None
     ) -> tuple[str, str]:
-        """Return the state of a job on which to act, and Slurm's reason why the job waits.
+        """Return the state of a job if it requires an action, and Slurm's reason why the job waits.
 
-        The state is "" as long as nothing is to be done: Slurm does not answer, the job may restart
-        after a preemption or a node failure, it runs on another cluster of a federation, or too few
-        answers in succession do not list it.
+        The state is "" if no action is due: Slurm does not answer, the job may restart after a
+        preemption or a node failure, it runs on another cluster of a federation, or too few answers
+        in succession do not list it.
 
         Args:
             info: Snakemake's record of the job.
@@ -770,7 +770,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
     # Ends of the sweep
 
     def cancel(self) -> None:
-        """Submit no further jobs and cancel all jobs that Slurm has."""
+        """Submit no further jobs and cancel all submitted jobs."""
         self._is_cancelled.set()
         self._is_stopped.set()
         self._job_has_ended.set()
@@ -838,10 +838,10 @@ def comment_of(job: Any) -> str:
 
 
 def _quoted_wildcards(job: Any) -> list[str]:
-    """Return the wildcards of a job without slashes, as names of folders; [] for a group of jobs.
+    """Return the wildcards of a job, escaped for names of folders; [] for a group of jobs.
 
-    Different wildcards give different names. Percent signs would be placeholders for sbatch, braces
-    the end of the text in a comment.
+    Different wildcards give different names. Slashes, percent signs and braces are escaped, because
+    sbatch interprets percent signs, and braces end the text in a comment.
     """
     values = () if job.is_group() else job.wildcards or ()
     return [re.sub("[/~%{}]", lambda char: f"~{ord(char[0]):x}", value) for value in values]

@@ -81,7 +81,7 @@ def is_running(job: QueuedJob) -> bool:
 
 
 def mark_comment(text: str) -> str:
-    """Return the comment of a job with its text between marks: a site may add to comments."""
+    """Return the text between marks, as a job's comment; a site may add text outside the marks."""
     return "{{" + text + "}}"
 
 

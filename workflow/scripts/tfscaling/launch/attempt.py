@@ -389,7 +389,7 @@ class _CancelledError(BaseException):
 
 
 def _raise_cancelled(number: int, _: object) -> NoReturn:
-    """Raise _CancelledError in the main thread: a signal handler."""
+    """Raise _CancelledError in the main thread: the handler of signals that end the launcher."""
     _ignore_signals()
     raise _CancelledError(number)
 

@@ -119,8 +119,8 @@ class Supervisor:
     def _poll(self, process: subprocess.Popen[bytes]) -> int | None:
         """Return the exit code of a process of the launch; None while it runs.
 
-        When it has just ended, children that it left behind are killed. Later its number may belong
-        to another process.
+        If it has just ended, child processes that it left behind are killed. Later calls kill
+        nothing, because its process id may belong to another process.
         """
         code = process.poll()
         if code is not None and process not in self._ended:

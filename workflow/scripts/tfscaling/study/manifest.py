@@ -112,7 +112,7 @@ class PlannedSearch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     @property
     def all_points(self) -> Iterator[Point]:
-        """The configurations of the search, each followed by the one of its short runs."""
+        """The configurations of the search, each followed by the one for its short runs, if any."""
         for each in self.points:
             yield each.point
             if each.short is not None:
@@ -120,7 +120,7 @@ class PlannedSearch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All planned runs, exclusions and searches of a study, and what their tables need."""
+    """All planned runs, exclusions and searches of a study, with the settings for its tables."""
 
     schema_version: int = SCHEMA_VERSION
     order_seed: int

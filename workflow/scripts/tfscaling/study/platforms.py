@@ -163,7 +163,7 @@ def extra_options_problem(extra: str) -> str | None:
 
 
 def _is_managed_option(word: str) -> bool:
-    """Return whether this word of a command line sets one of MANAGED_OPTIONS."""
+    """Return whether a word of a command line sets an option that the workflow sets itself."""
     if word.startswith("--"):
         name = word[2:].partition("=")[0]
         return bool(name) and any(option.startswith(name) for option in MANAGED_OPTIONS)

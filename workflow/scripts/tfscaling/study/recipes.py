@@ -352,7 +352,7 @@ def _pipeline_problems(
 
 
 def _argument_problems(recipe: Recipe, named: Sequence[str]) -> Iterator[NotAllowed]:
-    """Yield an error for each parameter that no custom function takes, or required but missing one.
+    """Yield an error for each unknown parameter, and for each required argument that is missing.
 
     Args:
         recipe: The recipe with the parameters.
@@ -389,7 +389,7 @@ def _missing_arguments(function: str, recipe: Recipe) -> Iterator[NotAllowed]:
 
 
 def _misplaced_keys(recipe: Recipe) -> Iterator[NotAllowed]:
-    """Yield an error for each key that a recipe with a program, or without one, cannot have."""
+    """Yield an error for each key that only recipes with a program may have, or only others."""
     rule = "only a recipe with `program` has this key; allowed: leave it out"
     if recipe.program:
         rule = "the program does not get it; allowed: leave it out, and give it in `program`"
