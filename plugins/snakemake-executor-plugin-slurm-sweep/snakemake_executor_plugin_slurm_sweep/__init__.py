@@ -307,7 +307,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         self._call_in_loop(self.workflow.scheduler.error_callback, job)
 
     def _call_in_loop(self, report: Callable[..., None], *arguments: Any) -> None:
-        """Call a function of Snakemake in the thread of its event loop, or here without a loop.
+        """Call a function of Snakemake in the thread of its event loop; in this thread without one.
 
         Args:
             report: The function, such as `report_job_error`.
@@ -501,7 +501,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
     # Ends of jobs
 
     def report_job_success(self, job_info: SubmittedJobInfo) -> None:
-        """Report a successful job to Snakemake; an adopted job without output has failed."""
+        """Report a successful job to Snakemake; report an adopted job without output as failed."""
         number = self._remove_submitted(job_info)
         output = output_of(job_info.job)
         if number in self._adopted and not output.exists():

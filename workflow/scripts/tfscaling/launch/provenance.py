@@ -267,7 +267,7 @@ def _control_group_folders(controller: str, proc: Path, sys: Path) -> Iterator[P
 
 
 def _group_cpu_quota(group: Path) -> float | None:
-    """Return a control group's limit in CPUs, from version 2 or 1; None without a limit."""
+    """Return a control group's limit of CPU time, as a number of CPUs; None without a limit."""
     words = (_read_text(group / "cpu.max") or "").split()
     if len(words) != 2:
         words = [_read_text(group / f"cpu.cfs_{name}_us") or "" for name in ("quota", "period")]

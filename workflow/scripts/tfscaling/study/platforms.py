@@ -37,10 +37,10 @@ def run_cost_usd(usd_per_node_hour: float | None, nodes: int, duration_s: float)
 
 
 def check_keys(platforms: Mapping[str, Platform]) -> None:
-    """Check that each key of a platform has an allowed value, also with its other keys.
+    """Check that the value of each platform key is allowed, also together with the other keys.
 
     Raises:
-        NotAllowed: For the first key that has not.
+        NotAllowed: For the first value that is not.
     """
     for name, platform in platforms.items():
         container = platform.container

@@ -455,7 +455,9 @@ def _may_run_in_images(config: Config, block: Block) -> bool:
 
 
 def _missing_environment(config: Config, block: Block, recipe: Recipe) -> NotAllowed | None:
-    """Return an error if a recipe's environment has no Python; None if it has, or is in an image.
+    """Return an error if a recipe's environment has no Python; None otherwise.
+
+    None is also returned if the environment may be in a container's image.
 
     Args:
         config: The configuration.
