@@ -44,13 +44,13 @@ class CloudRow(AxesRow):
         metric: A name of METRICS, or the metric of the recipe's quality.
         value_a: Median on the platform of the first cloud.
         value_b: Median on the platform of the second cloud.
-        winner: The cloud with the better median.
+        winner: The cloud with the better median; `equal` for equal medians.
         margin_kind: Whether `margin` is a ratio or, if a value is zero, a difference.
-        margin: The other cloud's value (its error, for accuracy) divided by the winner's value;
-            a difference is in the metric's unit.
-        low: Lower end of the margin's interval.
+        margin: How much worse the other cloud is: its value divided by the winner's value (for an
+            accuracy, errors are divided), or the difference of both in the metric's unit.
+        low: Lower end of the margin's interval; NaN without an interval.
         high: Upper end of the margin's interval.
-        verdict: Support of the comparison.
+        verdict: Level of support of the comparison: SUPPORTED, INCONCLUSIVE or TOO_FEW.
         comparisons: Number of comparisons for which all verdicts hold together with CONFIDENCE.
     """
 
