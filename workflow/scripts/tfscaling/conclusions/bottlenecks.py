@@ -172,8 +172,8 @@ def _explaining_runs(study: Study) -> dict[Point, RunRow]:
 def _has_measured_parts(run: RunRow, spec: RunSpec | None) -> bool:
     """Return whether the built-in trainer measured the parts of a run's step.
 
-    A run on one replica, without parameter servers, needs no steps of computation alone: its step
-    has no other part.
+    On several replicas it measures them in separate steps without communication. A run on one
+    replica, without parameter servers, needs no such steps, as it does not communicate.
 
     Args:
         run: The run.

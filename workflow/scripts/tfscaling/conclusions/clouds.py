@@ -51,7 +51,8 @@ class CloudRow(AxesRow):
         low: Lower end of the margin's interval; NaN without an interval.
         high: Upper end of the margin's interval.
         verdict: Level of support of the comparison: SUPPORTED, INCONCLUSIVE or TOO_FEW.
-        comparisons: Number of comparisons for which all verdicts hold together with CONFIDENCE.
+        comparisons: Number of comparisons whose error rate is controlled together, so that all
+            verdicts are right with CONFIDENCE.
     """
 
     inherited_after: ClassVar[str] = "cloud_b"
@@ -149,7 +150,7 @@ def _cloud_row(
         b: The configuration on the second cloud.
         metric: The metric.
         difference: How much worse the loser is than the winner.
-        comparisons: Number of comparisons for which all verdicts hold together.
+        comparisons: Number of comparisons whose error rate is controlled together.
     """
     low, high = difference.interval or (NAN, NAN)
     better, _ = _sort_better_first(a, b, metric) or (a, b)

@@ -176,7 +176,7 @@ class ConfigurationFacts:
     """What the tables show about one configuration, for any goal of a question.
 
     Attributes:
-        name: The axes that distinguish the configuration from the others.
+        name: The axes that distinguish the configuration from the others, in words.
         remark: Runs that are not valid or missed the target, and failed attempts, in words, by
             `failure_remark`; "" without any.
         excluded: Why the configuration is in no comparison; None if it may be compared.

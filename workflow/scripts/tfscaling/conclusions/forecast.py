@@ -78,7 +78,8 @@ class ReplicaLine:
     def from_rows(cls, points: Sequence[PointRow]) -> ReplicaLine:
         """Return the line of these rows, which are sorted by their number of replicas.
 
-        Without `examples_trained`, which all rows or none must have, equal work is assumed.
+        Either all rows have `examples_trained`, or none has: then all are assumed to train equally
+        many examples.
         """
         n, batch, whole, seconds = (
             np.array([row[name] for row in points], float)
@@ -107,7 +108,9 @@ class ReplicaLine:
         return float((self._model_terms(model, np.array([n]), np.array([steps])) @ weights)[0])
 
     def _model_terms(self, model: str, n: Array, steps: Array) -> Array:
-        """Return a model's terms start-up, computation, communication: (configurations, 3).
+        """Return the three terms of a model, (configurations, 3), which its fit weights.
+
+        They are start-up, computation and communication.
 
         Args:
             model: RING or TREE.

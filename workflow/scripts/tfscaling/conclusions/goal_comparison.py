@@ -43,7 +43,8 @@ class GoalComparison:
             example because the best value may be zero.
         is_best: Whether every other configuration is shown to be worse than `chosen`; a bound of 0
             does not imply it.
-        comparisons: Number of comparisons for which all intervals hold together with CONFIDENCE.
+        comparisons: Number of comparisons whose error rate is controlled together, so that all
+            intervals are right with CONFIDENCE.
         differences: Configuration → how much worse it is than `chosen`; None if no other
             configuration was compared.
         others_by_estimate: The other configurations, sorted by their estimates, the best first.

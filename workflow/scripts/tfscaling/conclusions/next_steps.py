@@ -248,7 +248,7 @@ def _candidates_to_repeat(answer: Answer, is_short: bool) -> Iterator[Point]:
 
     Args:
         answer: The open answer.
-        is_short: Whether to yield configurations with projected times only.
+        is_short: Whether to yield only configurations with projected times.
     """
     for each in answer.candidates:
         if (each.has_value or each.state == State.UNDECIDED) and (

@@ -83,7 +83,7 @@ class RegressionRow(ConfigurationRow):
             reference.
         runs_failed: How many of `runs_ended` failed, diverged or ran out of memory.
         time_ratio: Time here divided by the time in the reference, above 1 if it is slower here.
-        comparisons: Number of comparisons for which all intervals hold together.
+        comparisons: Number of comparisons whose error rate is controlled together.
         pairs: Number of repeats in which both revisions have a time; null if the reference is
             another study.
         differs: Parameters, versions, machines and data that differ from the reference.

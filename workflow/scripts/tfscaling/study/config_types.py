@@ -291,9 +291,9 @@ class Block(ConfigMapping, frozen=True, kw_only=True):
     repeats: Annotated[int, Meta(ge=1, le=10_000)] = 6
     """Runs of each configuration; with fewer than 6, a median has no 95 % interval."""
     explain: bool = False
-    """With a program: adds the runs on one replica that estimate the parts of a step
-    (docs/configuration/recipes.md), where the grid has none with the same work. They are in no
-    comparison."""
+    """If true, and with a program: adds runs on one replica from which the parts of a step are
+    estimated (docs/configuration/recipes.md), unless the grid has runs with the same work. The
+    added runs are in no comparison."""
     search: Search | UnsetType | None = UNSET
     """Search among these configurations, instead of the top-level `search`; null makes `repeats`
     runs of each. The savings of a search are relative to `repeats` runs of each configuration."""
@@ -853,7 +853,7 @@ class Spot(ConfigMapping, frozen=True, kw_only=True):
 
 
 class Campaign(ConfigMapping, frozen=True, kw_only=True):
-    """How the trainings are run, for the date on which all are done (docs/campaign.md)."""
+    """How all trainings are run, to estimate the date on which they are done (docs/campaign.md)."""
 
     trainings: Annotated[int, number_meta("trainings", ge=1, le=CAMPAIGN_TRAININGS_MAX)] | None = (
         None

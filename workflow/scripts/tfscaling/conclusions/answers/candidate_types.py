@@ -41,7 +41,7 @@ class Candidate:
 
     Attributes:
         row: Its row of the comparison.
-        name: The axes that distinguish it from the other configurations.
+        name: The axes that distinguish it from the other configurations, in words.
         state: What its runs show for the goal.
         reason: Why it is not compared; "" if it is compared.
         value: Value of the goal with interval and unit, as text.
