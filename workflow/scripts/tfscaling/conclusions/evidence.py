@@ -137,7 +137,7 @@ def failure_remark(row: PointRow, samples: Samples) -> str:
 
     These are runs that are not valid or missed the target, and failed attempts. A sentence that
     recommends the configuration must mention them. Example: `2 of 6 runs diverged, 12 of 18
-    attempts failed`; "" if all runs are valid.
+    attempts failed`; "" without any.
     """
     statuses = samples.status_counts(point_of(row))
     total = sum(statuses.values())

@@ -43,7 +43,7 @@ class NextStep(msgspec.Struct):
     Attributes:
         kind: Name of the situation, such as `stale`; selects the sentence of the template.
         text: What to do, as a sentence.
-        runs: Number of runs that the step takes; 0 if it is not about runs.
+        runs: Number of runs that the step takes; 0 if it states no number of runs.
         duration_s: Estimated total time of these runs in seconds; 0 without an estimate.
         node_hours: Estimated node-hours of these runs; 0 without an estimate.
         cost_usd: Estimated cost of these runs in US dollars; NaN without an estimate or a price.

@@ -52,10 +52,7 @@ class ScalingRange:
 
     @property
     def efficient_configurations(self) -> list[JudgedConfiguration]:
-        """The configurations with the fewest nodes, up to the first that is not `is_efficient`.
-
-        This first one is left out.
-        """
+        """The configurations from the fewest nodes on, before the first that is not efficient."""
         return [*takewhile(lambda each: each.is_efficient, self.configurations)]
 
     @property

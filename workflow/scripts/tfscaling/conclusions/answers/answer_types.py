@@ -121,7 +121,7 @@ class Answer:
     Attributes:
         question: Name of the question.
         goal: The metric to optimise.
-        title: Title of the goal, such as `Shortest time`; "" unless `is_measured`.
+        title: Title of the goal, such as `Shortest time`; "" if `is_measured` is False.
         indifference: Relative difference below which two configurations count as equal.
         candidates: All configurations of the question, the best median first.
         recommended: The recommended configuration; None if the runs do not justify one.
@@ -140,7 +140,7 @@ class Answer:
         next_best: The configuration with the best estimate among all but the recommended one; None
             if no other was compared.
         comparisons: Number of comparisons whose error rate is controlled together.
-        limits: Column of the tables → limit of the question; None unless `is_measured`.
+        limits: Column of the tables → limit of the question; None if `is_measured` is False.
         whole_run: Interval of the leader's time for one complete training, if it is projected.
         search: The search for the best configuration by this goal; None without one.
         trainings: Number of trainings that are planned with the chosen configuration.
@@ -148,7 +148,7 @@ class Answer:
         repeats: Total number of runs of each configuration that may decide an open answer; None if
             nothing is open, or if more runs do not help.
         runs_by_status: Status → number of runs, if the question has no valid run, or the goal can
-            have no answer; None if it `is_measured`.
+            have no answer; None if `is_measured` is True.
         ignores_quality: Whether all recipes count as equally good, as configured.
         other_goals: Answers to the same question by the other goals.
     """

@@ -100,7 +100,7 @@ class Candidate:
 
     @property
     def lacks_times(self) -> bool:
-        """Whether some of its valid runs have no time that counts, as resumed runs."""
+        """Whether some of its valid runs have no time that counts, such as resumed runs."""
         return self.row.runs_timed < self.row.runs
 
     @property

@@ -90,8 +90,8 @@ class RatioToBaseline:
 
         Args:
             ratio_max: The highest ratio that keeps the limit.
-            planned: Number of planned runs of the configuration. Half of them must show it, see
-                `is_ruled_out`.
+            planned: Number of planned runs of the configuration. At least half of them
+                must show it, see `is_ruled_out`.
         """
         if (interval := self._log_interval()) is None:
             return False

@@ -35,7 +35,8 @@ class FinishRow(PointRow):
     """A row of the comparison with the time until all trainings are done.
 
     Attributes:
-        finish_time_s: Median duration of the simulated campaigns in seconds; NaN without any.
+        finish_time_s: Median duration of the simulated campaigns in seconds; NaN without any, or
+            if the median one never ends.
         finish_time_s_low: Lower end of its interval, as in the table of campaigns.
         finish_time_s_high: Upper end of this interval.
     """
