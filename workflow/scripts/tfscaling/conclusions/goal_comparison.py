@@ -35,8 +35,8 @@ class GoalComparison:
 
     Attributes:
         chosen: The chosen configuration.
-        choice_reason: Why `chosen` is preferred to the other configurations near the best, such as
-            `the lowest cost`; "" if none is shown to be near the best.
+        choice_reason: Advantage of `chosen` over `near_best_others`, such as `the lowest cost`;
+            without them it has no meaning.
         near_best_others: The other configurations that are shown to be within the indifference of
             the best.
         bound: Fraction by which `chosen` may be worse than the best; None if it is unknown, for

@@ -135,8 +135,8 @@ class Answer:
             best, with enough runs of all configurations.
         is_only_feasible: Whether the recommended configuration is the only one that may be chosen:
             all others are shown to miss a limit or the target, or to be worse.
-        choice_reason: Why the recommended configuration was chosen among equally good ones, in
-            words; "" without such a choice.
+        choice_reason: Advantage of the recommended configuration over `near_best_others`, such as
+            `the lowest cost`; without them it has no meaning.
         next_best: The configuration with the best estimate among all but the recommended one; None
             if no other was compared.
         comparisons: Number of comparisons whose error rate is controlled together.
