@@ -131,9 +131,9 @@ def _check_numbers_and_lists(value: Any, schema: Schema, place: tuple[Any, ...])
 def _locate_msgspec_error(raw: RawConfig, path: str, sources: Sources) -> NotAllowed:
     """Return msgspec's validation error as NotAllowed, with the place and the value.
 
-    msgspec's message has the place, but neither the value nor the names of entries. Only complete
-    configurations are converted: msgspec 0.21 frees memory twice when it discards other types that
-    are unions with patterns.
+    msgspec's message has the place, but neither the value nor the names of entries. To find an
+    entry, copies of the complete configuration are converted, and no other types: msgspec 0.21
+    frees memory twice when it discards other types that are unions with patterns.
 
     Args:
         raw: The merged configuration.
