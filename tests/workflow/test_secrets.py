@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from project import BIN, REPOSITORY, Project
+from tfscaling.page.plot_registry import PLOTS
 
 #: Runs as a line of `setup` and in the program: commands of all processes with a secret, as a user
 #: sees them who owns none of them where this one may become another.
@@ -185,6 +186,31 @@ def test_secrets_of_a_run_are_in_no_command_no_open_file_and_no_reason(tmp_path:
     texts = {path: path.read_bytes() for path in opened}
     assert not [p for p, text in texts.items() if any(v.encode() in text for v in values)]
     assert not (project.folder / ".snakemake").stat().st_mode & 0o077
+
+
+@pytest.mark.parametrize("target", ["partial", "plan", "clean_runs"])
+def test_the_first_command_in_a_folder_makes_all_files_for_its_owner_alone(
+    target: str, tmp_path: Path
+) -> None:
+    """Whatever rights the user's umask gives; each command restricts it by itself."""
+    project = Project(tmp_path)
+    recipe = {"program": ["true"], "per_replica_batch_size": 1, "epochs": 1}
+    project.overlay(
+        {
+            "grid": [{"platform": "laptop", "strategy": "own", "recipe": "user", "nodes": 1}],
+            "recipes": {"user": recipe},
+            "plots": dict.fromkeys(PLOTS),
+        }
+    )
+    before = os.umask(umask := random.choice([0o002, 0o022, 0o000]))
+    try:
+        project.snakemake(target)
+    finally:
+        os.umask(before)
+    # what is in Snakemake's folder, others cannot reach
+    made = [*(tmp_path / "results").rglob("*"), tmp_path / "results", tmp_path / ".snakemake"]
+    assert len(made) > 3
+    assert not [path for path in made if path.stat().st_mode & 0o077], oct(umask)
 
 
 #: Stands for Apptainer: runs the command after the image.
