@@ -51,8 +51,8 @@ LAB_PROFILE: dict[str, Any] = {
     "set-threads": ["align=8"],
 }
 REPEATS = 2
-#: Options with which Snakemake refuses incomplete files even if the profile says to ignore them; and
-#: the option that docs/command-line.md names for them.
+#: Options with which Snakemake refuses incomplete files, whatever the profile says, and the
+#: option that docs/command-line.md names for them.
 IGNORING_THE_PROFILE, REMEDY = {"--delete-all-output", "--list-changes"}, "--rerun-incomplete"
 
 

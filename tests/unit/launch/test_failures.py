@@ -70,7 +70,10 @@ CAUSES: dict[str, tuple[list[Any], dict[int, int | None], dict[int, str], set[in
     "died_before_its_first_event_while_another_runs": (
         [running(0)], {0: None, 1: 1}, {}, set(), ("rank_died", 1, "exit code 1")),
     "died_before_its_first_event_and_another_aborts": (
-        [running(0)], {0: -6, 1: 1}, {}, set(), ("rank_died", 1, "exit code 1")),
+        [running(0)], {1: 1, 0: -6}, {}, set(), ("rank_died", 1, "exit code 1")),
+    "died_before_another_aborts": (
+        [running(0), running(1)], {1: -9, 0: -6}, {}, set(),
+        ("rank_died", 1, "killed by SIGKILL")),
     "died_before_its_first_event_and_srun_terminates_another": (
         [running(0), running(2)], {}, {1: EXITED[1]}, set(), ("rank_died", 1, EXITED[1])),
     "died_before_its_first_event_and_srun_kills_another": (

@@ -111,7 +111,8 @@ def find_cause(
 
     Args:
         folder: The attempt's folder, with the ranks' events and logs.
-        exits: Rank → exit code, of ranks that the launcher started itself; None while a rank runs.
+        exits: Rank → exit code, of ranks that the launcher started itself, in the order of their
+            ends; None while a rank runs.
         srun_errors: Rank → srun's message about it, in srun's order.
         silent_ranks: Ranks that missed heartbeats before another rank reported an error.
         killed_starter: In words, that a signal ended the process which starts all ranks. It is the
@@ -126,9 +127,8 @@ def find_cause(
     }
     ended = {rank for rank, lines in seen.items() if lines[-1].name is EventName.END}
     mute = [rank for rank in seen if rank not in failed and rank not in ended]
-    # in srun's own order: the first that it speaks of came first, others it may have killed itself;
-    # else ranks that ended before they began: their end explains the others', not the reverse
-    badly = [*srun_errors, *sorted(filter(exits.get, exits), key=seen.__contains__)]
+    # in their order: the first that srun speaks of came first, others it may have killed itself
+    badly = [*srun_errors, *filter(exits.get, exits)]
     named = [rank for rank in badly if rank in mute or rank not in seen]
     died = named or ([] if failed or killed_starter else mute)
     complaint = min(failed, key=lambda r: failed[r].time_s, default=None)
