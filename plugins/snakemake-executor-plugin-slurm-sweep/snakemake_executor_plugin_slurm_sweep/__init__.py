@@ -220,6 +220,8 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         self._job_has_ended = threading.Event()
         self._is_silent = False
         self._absences = queue.Absences()
+        #: Number → when an adopted job without output was first found completed.
+        self._completed_since_s: dict[str, float] = {}
         #: When jobs were first found preempted.
         self._preempted_since_s: dict[str, float] = {}
         self._first_query_s: float | None = None
@@ -581,11 +583,17 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         has_ended, is_missing, waiting = not active_jobs, False, []
         numbers = [str(info.external_jobid) for info in active_jobs]
         answer = await self._states(numbers) if active_jobs else {}
-        for info in active_jobs:
-            state, reason = self._judge_state(info, answer)
+        judged = [(info, *self._judge_state(info, answer)) for info in active_jobs]
+        gone = [info for info, state, _ in judged if state == queue.GONE]
+        ends = await asyncio.to_thread(self._states_of_gone, gone) if gone else {}
+        for info, state, reason in judged:
             is_missing |= answer is not None and info.external_jobid not in answer
             if state == queue.GONE:
-                state = await asyncio.to_thread(self._state_of_gone, info)
+                state = ends[info.external_jobid]
+            if state == queue.COMPLETED and self._is_output_awaited(info):
+                is_missing = True
+                yield info
+                continue
             if state in self._failed_states or state == queue.COMPLETED:
                 has_ended = True
                 self._report_end(info, state)
@@ -619,24 +627,47 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
             return PAUSE_MAX_S
         return min(PAUSE_MAX_S, int(age[0]) / QUERIES_PER_AGE)
 
-    def _state_of_gone(self, info: SubmittedJobInfo) -> str:
-        """Return the final state of a job that Slurm's controller no longer lists.
+    def _is_output_awaited(self, info: SubmittedJobInfo) -> bool:
+        """Return whether the output of a completed job of an earlier start may still appear.
 
-        It is COMPLETED if the job left its output. Otherwise accounting is queried, whatever
-        `status_command` is: the controller may have forgotten the job before a query.
+        A shared file system may show it `--latency-wait` seconds late. Snakemake waits for the
+        outputs of other jobs itself.
 
         Args:
             info: Snakemake's record of the job.
+        """
+        number, now_s = str(info.external_jobid), time.monotonic()
+        if number not in self._adopted or output_of(info.job).exists():
+            return False
+        since_s = self._completed_since_s.setdefault(number, now_s)
+        return bool(now_s - since_s < self.workflow.execution_settings.latency_wait)
+
+    def _states_of_gone(self, infos: Sequence[SubmittedJobInfo]) -> dict[str | None, str]:
+        """Return the final states of jobs that Slurm's controller no longer lists.
+
+        A job that left its output is COMPLETED. For the others accounting is queried, whatever
+        `status_command` is: the controller may have forgotten a job before a query.
+
+        Args:
+            infos: Snakemake's records of the jobs.
 
         Returns:
-            The state in Slurm's words; GONE if it is not known.
+            Snakemake's number of a job → state in Slurm's words; GONE if it is not known.
         """
-        output, number = output_of(info.job), self._number_in_slurm(info)
-        if output.exists() or self._sweep.is_finished(output, number):
-            return queue.COMPLETED
-        state = self.slurm.accounted_state(number)
-        has_ended = state in queue.FAILED or state in (queue.COMPLETED, queue.PREEMPTED)
-        return str(state) if has_ended else queue.GONE
+        states: dict[str | None, str] = {}
+        numbers: dict[str | None, str] = {}
+        for info in infos:
+            output, number = output_of(info.job), self._number_in_slurm(info)
+            if output.exists() or self._sweep.is_finished(output, number):
+                states[info.external_jobid] = queue.COMPLETED
+            else:
+                numbers[info.external_jobid] = number
+        ends = self.slurm.accounted_ends([*numbers.values()]) if numbers else {}
+        for key, number in numbers.items():
+            state = "" if isinstance(ends, NoAnswer) else ends.get(number, "")
+            has_ended = state in queue.FAILED or state in (queue.COMPLETED, queue.PREEMPTED)
+            states[key] = state if has_ended else queue.GONE
+        return states
 
     async def _states(self, numbers: Sequence[str]) -> dict[str, tuple[str, str]] | None:
         """Return number → (state, reason) of jobs; None if Slurm does not answer.

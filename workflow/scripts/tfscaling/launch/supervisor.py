@@ -73,7 +73,8 @@ class Supervisor:
         #: The log of srun, if it starts the ranks.
         self._srun_log = commands[0].log if commands[0].rank is None else None
         self._processes: list[subprocess.Popen[bytes]] = []
-        self._ended: set[subprocess.Popen[bytes]] = set()
+        #: Processes that have ended, in the order in which that was noticed.
+        self._ended: list[subprocess.Popen[bytes]] = []
         self._signal: int | None = None
 
     def run(self) -> Cause | None:
@@ -124,16 +125,21 @@ class Supervisor:
         """
         code = process.poll()
         if code is not None and process not in self._ended:
-            self._ended.add(process)
+            self._ended.append(process)
             _signal_group(process, signal.SIGKILL)
         return code
 
     def _exits(self) -> dict[int, int | None]:
-        """Return rank → exit code, for ranks that srun did not start; None while a rank runs."""
+        """Return rank → exit code, for ranks that srun did not start; None while a rank runs.
+
+        Ranks that have ended come first, in the order in which they ended.
+        """
         if self.commands[0].is_fork:
             return {**forked_ranks.read_exit_codes(self.folder)}
-        pairs = zip(self.commands, self._processes, strict=True)
-        return {c.rank: self._poll(process) for c, process in pairs if c.rank is not None}
+        ranks = dict(zip(self._processes, (c.rank for c in self.commands), strict=True))
+        codes = {process: self._poll(process) for process in self._processes}
+        ordered = dict.fromkeys([*self._ended, *self._processes])
+        return {rank: codes[p] for p in ordered if (rank := ranks[p]) is not None}
 
     def _store_signal(self, number: int, _: Any) -> None:
         """Store a signal that ends the launch: a signal handler."""
