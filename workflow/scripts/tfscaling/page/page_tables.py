@@ -55,7 +55,7 @@ class Column:
 
     Attributes:
         is_long: Whether its cells have long texts.
-        is_choice: Whether readers can filter rows by its values.
+        is_choice: Whether readers can filter the rows by choosing one of its values.
         is_number: Whether it has numbers.
         is_ordered: Whether its cells need a sort key, because they have text next to a number.
     """
@@ -70,11 +70,11 @@ class Column:
         )
 
     def order(self, cell: str) -> str:
-        """Return the sort key of a cell with a number; "" for a missing number."""
+        """Return the number by which the page sorts a cell, as text; "" for a missing number."""
         return f"{cell.value:.9g}" if isinstance(cell, FormattedNumber) else ""
 
     def tone(self, cell: str) -> str | None:
-        """Return the name of a cell's colour, a value of TONES; None without one."""
+        """Return the name of a cell's colour, a value of TONES; None for a cell without colour."""
         return TONES.get(cell) if self.name in _JUDGED else None
 
 

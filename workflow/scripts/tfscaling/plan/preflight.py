@@ -87,8 +87,8 @@ class SlurmRequest(NamedTuple):
         nodes: Number of nodes.
         runtime_min: Time limit in minutes.
         partition: Partition, or several separated by commas; None for the default partition.
-        account: Account, if the platform or the environment names one.
-        qos: Quality of service, if the platform or the environment names one.
+        account: Account; None if neither the platform nor the environment names one.
+        qos: Quality of service; None if neither the platform nor the environment names one.
     """
 
     sbatch_line: str
@@ -106,7 +106,8 @@ class TestResult(NamedTuple):
     Attributes:
         start: Local time at which Slurm would start the job; None if it is refused.
         refusal: Why Slurm can never start it; "" if it can.
-        waits_for: Why the job would wait, such as for nodes out of service; may be "".
+        waits_for: Why the job would wait, such as for nodes out of service; "" if no reason is
+            known.
     """
 
     start: datetime.datetime | None = None
@@ -144,7 +145,7 @@ def _partition_account_and_qos(
 ) -> tuple[str | None, str | None, str | None]:
     """Return where sbatch submits a platform's jobs: partition, account and QOS.
 
-    For what the platform leaves open, sbatch reads variables of the environment.
+    If the platform does not name one of them, sbatch reads it from its environment.
 
     Args:
         platform: The platform.
@@ -278,7 +279,7 @@ def group_by_message(messages: Iterable[tuple[_PointT, str]]) -> list[tuple[str,
 def add_test_results(
     rows: Iterable[PlanRow], config: Config, job_submission: Submission
 ) -> list[PlanRow]:
-    """Return the rows with the expected start of a run, or why Slurm refuses it.
+    """Return the rows with the expected start of a run, or why Slurm refuses it or lets it wait.
 
     Args:
         rows: The rows.
@@ -297,12 +298,12 @@ def add_test_results(
 
 
 def add_test_result(row: PlanRow, answer: TestResult, now: datetime.datetime) -> PlanRow:
-    """Return a row with the expected start of its runs, or why Slurm refuses them.
+    """Return a row with the expected start of its runs, or why they are refused or must wait.
 
     Args:
         row: The row.
-        answer: Slurm's result.
-        now: The local time of the result.
+        answer: Slurm's answer.
+        now: The local time of the answer.
     """
     if answer.refusal:
         return replace(row, starts=REFUSED, slurm=answer.refusal)
@@ -354,7 +355,7 @@ def nodes_out_of_service(request: SlurmRequest) -> str:
 
 
 def exceeded_limit(request: SlurmRequest, partition: Mapping[str, str]) -> str:
-    """Return the limit of a partition that a request exceeds, by Slurm's name; "" if none.
+    """Return Slurm's name for the limit of a partition that a request exceeds; "" if none.
 
     With `EnforcePartLimits=NO`, Slurm's default, sbatch accepts such a job, which then waits for
     ever. A QOS may replace the limits for time and nodes.

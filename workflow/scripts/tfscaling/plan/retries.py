@@ -259,7 +259,7 @@ def _has_report(folder: Path, number: str) -> bool:
 
 
 def _number_of_job(number: str) -> str:
-    """Return the number of a job, given itself or with the number of a step, as in `7.3`."""
+    """Return the number of a Slurm job, from JOB or JOB.STEP: `7` for `7` and `7.3`."""
     return number.partition(".")[0]
 
 
@@ -278,9 +278,9 @@ def _last_lines(log: Path) -> list[str]:
 
 
 def _add_log_error(cause: Cause, log: Path, launch_log: Path) -> Cause:
-    """Return the cause with the last lines of a job's log, and with the error that they show.
+    """Return the cause with the last lines of a job's log.
 
-    The error is added to the cause's message.
+    If these lines show an error, it is added to the cause's message.
 
     Args:
         cause: The cause.

@@ -232,7 +232,7 @@ def _set_speedups(
 ) -> None:
     """Set the baseline of each row, and its speed-up and efficiencies.
 
-    The speed-up needs as many trained examples as the baseline has.
+    A row whose configuration trained more or fewer examples than its baseline gets no speed-up.
 
     Args:
         rows: The rows to complete.
@@ -340,14 +340,16 @@ def _set_speedup(row: PointRow, base: PointRow, points: Mapping[Point, list[RunR
 
 
 def replica_ratio(row: PointRow, base: PointRow) -> float:
-    """Return the number of replicas of the baseline divided by that number of a configuration."""
+    """Return the number of replicas of the baseline divided by the configuration's number."""
     assert row.replicas is not None
     assert base.replicas is not None
     return base.replicas / row.replicas
 
 
 def _set_weak_scaling(row: PointRow, base: PointRow, points: Mapping[Point, list[RunRow]]) -> None:
-    """Set throughput per replica relative to the baseline's, if batches per replica are equal.
+    """Set the weak scaling efficiency of a row, if its batch per replica equals the baseline's.
+
+    It is the throughput per replica divided by the baseline's, without start-up.
 
     Args:
         row: The row to complete.

@@ -58,9 +58,10 @@ class Column:
     Attributes:
         unit: Unit of the numbers; "" for pure numbers and texts.
         format: Format of texts by JSON Schema, such as date-time; "" for any text.
-        is_whole: Whether integers are written without a decimal point in a column with empty cells.
+        is_whole: Whether the column has integers that are written without a decimal point although
+            other cells are empty.
         may_be_empty: Whether the empty text is a value.
-        description: The text below the field of the row type.
+        description: The string literal below the field in the row type, for the reference.
         rules: JSON schema of the values, from the type of the field.
     """
 
@@ -89,7 +90,8 @@ class Column:
 def columns(kind: type[msgspec.Struct]) -> dict[str, Column]:
     """Return name of a column → its description, for a row type, in the table's order.
 
-    Inherited fields follow the field that the type names as `inherited_after`.
+    Fields of base classes come first, or after the field that the attribute `inherited_after` of
+    the row type names.
     """
     return {
         key: each for name in field_order(kind) for key, each in field_columns(kind, name).items()
@@ -103,7 +105,7 @@ def _type_hints(kind: type[msgspec.Struct]) -> dict[str, Any]:
 
 
 def field_order(kind: type[msgspec.Struct]) -> list[str]:
-    """Return the names of a row type's fields in the table's order."""
+    """Return the names of a row type's fields, also inherited ones, in the table's order."""
     own = [name for name in kind.__struct_fields__ if name in kind.__annotations__]
     bases = [base for base in kind.__bases__ if issubclass(base, msgspec.Struct)]
     inherited = (

@@ -425,9 +425,9 @@ def _run_row(run: PlannedRun, path: str, found: tuple[str, Timing] | None) -> Ru
         found: Place of the run's timing in the file, and its values; None without a timing.
     """
     if found is None:
-        return runs_table.row_without_record(run, RunState.MISSING, f"not in {path}")
+        return runs_table.row_of_planned_run(run, RunState.MISSING, f"not in {path}")
     where, timing = found
-    row = runs_table.row_without_record(run, RunState.OK, "", where)
+    row = runs_table.row_of_planned_run(run, RunState.OK, "", where)
     nodes, seconds = run.spec.point.nodes, timing.execution_time_s
     row.execution_time_s, row.node_hours = seconds, nodes * seconds / 3600
     row.gpu_hours = row.node_hours * run.spec.point.gpus_per_node * (row.devices != LOGICAL)
