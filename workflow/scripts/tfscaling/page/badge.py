@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 
-#: Colours of the label, of a supported message, and of any other. White text on each has a contrast
-#: of at least 5.
+#: Colours: the label, a supported message, any other message. White text on each has a contrast of
+#: at least 5.
 _LABEL, _SUPPORTED, _NOT_SUPPORTED = "#424242", "#2e7d32", "#616161"
 #: Sizes in pixels: height, width of a character, space on each side of a text.
 _HEIGHT, _CHARACTER, _MARGIN = 20, 6.6, 7

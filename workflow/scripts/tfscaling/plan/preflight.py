@@ -159,7 +159,7 @@ def _partition_account_and_qos(
 
 
 def test_only_line(line: str) -> str:
-    """Return a job's sbatch line with `--test-only`, without options that have no effect."""
+    """Return a job's sbatch line with `--test-only`, less options that do not affect the test."""
     words, asked = iter(shlex.split(line)[1:]), []
     for word in words:
         if word in _LEFT_OUT_PAIRS:

@@ -99,7 +99,7 @@ def _keep_runnable(problem: SearchProblem, state: SearchState, chosen: Sequence[
 
 
 def find_possible_runs(problem: SearchProblem, state: SearchState) -> list[int]:
-    """Return the indices in `SearchProblem.names` of which a later round may start runs.
+    """Return what a later round may run, as indices in `SearchProblem.names`.
 
     Indices of complete runs come first, then indices of short runs.
     """

@@ -28,7 +28,8 @@ from tfscaling.study.config_types import Limit, Search
 from tfscaling.tables.comparison import ALL_RUNS_METRICS
 
 #: Values projected from the short runs of a candidate have a common error. Its standard deviation
-#: is no less than PROJECTION, with the weight of this many projection checks next to the actual ones.
+#: is no less than PROJECTION, which has the weight of PROJECTION_FREEDOM comparisons of projected
+#: and measured values.
 PROJECTION, PROJECTION_FREEDOM = 0.02, 2.0
 
 
@@ -53,6 +54,7 @@ class SearchProblem:
     trainings: int | None = None
 
     def __post_init__(self) -> None:
+        """Raise ValueError if two candidates have the same name."""
         if len({each.name for each in self.candidates}) < self.count:
             raise ValueError("two candidates have the same name")
 
@@ -112,7 +114,8 @@ class NewRuns(NamedTuple):
 
     Attributes:
         proposed: Number of runs that the search proposed.
-        runs: The runs that succeeded; fewer than `proposed` if some failed.
+        runs: The runs that have a result, diverged ones included; fewer than `proposed` if some
+            failed.
         failure: Why the candidate can have no further runs; None if it can.
     """
 

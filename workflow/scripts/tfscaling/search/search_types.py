@@ -26,7 +26,7 @@ class Candidate:
 
     Attributes:
         name: The name.
-        runs: Run of each block, metric → value; None if it is missing.
+        runs: For each block, the run of the candidate as metric → value; None if it is missing.
         failed_blocks: Blocks, from 0, whose run failed too often or ran out of memory.
         skipped_blocks: Blocks whose run failed for reasons outside of the configuration; runs in
             later blocks replace them.
@@ -56,17 +56,17 @@ class Candidate:
         return sum(run is not None for run in self.runs)
 
     def blocks_of_runs(self, runs: int) -> list[int]:
-        """Return the numbers, from 0, of the blocks that have the candidate's first runs.
+        """Return the numbers, from 0, of the first blocks that are not skipped.
 
         A block has one run of each candidate.
 
         Args:
-            runs: Number of these runs.
+            runs: How many of these blocks to return, one for each run.
         """
         return [n for n in range(self.blocks_max) if n not in self.skipped_blocks][:runs]
 
     def missing_blocks(self, runs: int) -> list[int]:
-        """Return the numbers of the blocks in which the candidate's runs are still to be made.
+        """Return the numbers of the blocks in which the candidate still lacks a run.
 
         A block has one run of each candidate.
 
@@ -77,10 +77,10 @@ class Candidate:
         return [n for n in self.blocks_of_runs(runs) if n >= had or self.runs[n] is None]
 
     def existing_runs(self, runs: int) -> list[Run]:
-        """Return the existing runs among the candidate's first ones; each maps metric to value.
+        """Return the runs that exist in `blocks_of_runs(runs)`; each maps metric to value.
 
         Args:
-            runs: Number of the first runs. Runs in skipped blocks do not count.
+            runs: How many runs the candidate should have.
         """
         own = [self.runs[n] for n in self.blocks_of_runs(runs) if n < len(self.runs)]
         return [run for run in own if run is not None]

@@ -619,7 +619,7 @@ def to_markdown(shown: TextTable, level: int = 1) -> str:
 def insert_warnings(page: str, warnings: Sequence[str]) -> str:
     """Return a Markdown page with warnings below its first line, the heading.
 
-    The first _WARNINGS_ABOVE_MAX warnings are there; further ones are at the end of the page.
+    At most _WARNINGS_ABOVE_MAX warnings are placed there; further ones are at the end of the page.
     """
     heading, _, rest = page.strip().partition("\n")
     texts = [f"- **Warning:** {escape_markdown(warning)}" for warning in warnings]

@@ -32,9 +32,11 @@ _BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "pattern"
 class Cells(Protocol):
     """A row whose cells are read by column name: a mapping or a `TypedRow`."""
 
-    def __getitem__(self, column: str, /) -> Any: ...
+    def __getitem__(self, column: str, /) -> Any:
+        """Return the cell of a column."""
 
-    def __contains__(self, column: object, /) -> bool: ...
+    def __contains__(self, column: object, /) -> bool:
+        """Return whether the row has a column of this name."""
 
 
 class TypedRow:
