@@ -46,8 +46,9 @@ class PlanRow(Point, frozen=True, kw_only=True):
 
     Attributes:
         devices: Kind of devices on which the runs train.
-        feasibility: RUNS; IF_NEEDED, for runs that only a search may request; EXPLAINS, for runs
-            that only show where the time of other runs goes; EXCLUDED; or REFUSED.
+        feasibility: RUNS; IF_NEEDED, for conditional runs; EXPLAINS, for runs that only show where
+            the time of other runs goes; EXCLUDED; or REFUSED. Results of other runs decide whether
+            a conditional run is made.
         reason: Why the runs are to do, or why the configuration is excluded.
         tasks: Number of tasks of a run; None for an excluded configuration, like all further
             fields.

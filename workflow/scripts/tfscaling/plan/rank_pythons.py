@@ -38,7 +38,8 @@ class RankPython:
         setup: Shell lines of the platform that run first.
         container: The container in which it runs; None without one.
         env: Environment variables of the platform, as sorted (name, value) pairs.
-        title: Its place in the configuration for messages: `python <path> of platform <name>`.
+        title: Where the configuration names it, for messages, such as "python venv/bin/python of
+            platform a100".
     """
 
     python: str

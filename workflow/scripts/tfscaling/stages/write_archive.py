@@ -397,7 +397,7 @@ def describe_commits(rows: Sequence[RunRow]) -> str:
 
 
 def describe_time(rows: Sequence[RunRow]) -> Entity:
-    """Return the first start and the last end of the runs as properties; {} without records."""
+    """Return `startTime` of the first run and `endTime` of the last one; {} without records."""
     starts = [(datetime.fromisoformat(row.started), row.wall_time_s) for row in rows if row.started]
     if not starts:
         return {}
@@ -409,7 +409,7 @@ def describe_time(rows: Sequence[RunRow]) -> Entity:
 
 
 def _parameter(name: str) -> str:
-    """Return the name of the workflow's output in a file of results: `runs` for runs.csv."""
+    """Return the archive's name for the output in a file of results: `runs` for runs.csv."""
     path = Path(name)
     return path.stem if path.suffix == ".csv" else path.name.replace(".", "-")
 

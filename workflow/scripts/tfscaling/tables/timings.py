@@ -166,7 +166,7 @@ def _parse_row(where: str, line: Mapping[str | None, Any]) -> Timing:
 
 
 def _count_replicas(row: Timing) -> int:
-    """Return the number of replicas: on each node one per GPU, or one per task if more tasks run."""
+    """Return the number of replicas: one per GPU of each node, or per task if more tasks run."""
     return row.nodes * max(row.tasks_per_node or 1, row.gpus_per_node or 0)
 
 
