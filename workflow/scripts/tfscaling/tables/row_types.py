@@ -316,17 +316,17 @@ class RunRow(RunMetrics, TypedRow):
     slowest_rank: FromZero | None = None
     """The rank with the longest computation; null where it was not measured."""
     slowest_host: str | None = None
-    """Host of the slowest rank."""
+    """Host of the slowest rank; null where slowest_rank is null."""
     clock_offset_max_s: Seconds = NAN
-    """Largest offset of a rank's clock from the launcher's; null if none answered."""
+    """Largest difference between a rank's clock and the launcher's; null if no rank measured it."""
     clock_uncertainty_max_s: Seconds = NAN
-    """Largest uncertainty of a rank's clock offset."""
+    """Largest uncertainty of such a difference; null if no rank measured it."""
     cpu_model: str | None = None
     """Processor. Values that differ between ranks are separated by "; "; null without a record."""
     cpu_mhz: Annotated[float, Column("MHz")] = NAN
-    """Lowest clock rate of the processor on any host; null without a record."""
+    """Lowest clock rate of the processor on any host; null if no host reports it."""
     cpus_online: Annotated[Positive | None, Column("CPUs")] = None
-    """Fewest CPUs of any host; null without a record."""
+    """Number of CPUs of the host with the fewest; null if no host reports it."""
     memory_gb: str | None = None
     """Memory of a host in GB, as text. Values that differ between ranks are separated by "; "; null
     without a record."""
@@ -391,7 +391,8 @@ class EpochRow(msgspec.Struct):
     epoch: Positive
     """Number of the epoch, from 1."""
     loss: float
-    """Training loss: mean over the epoch's examples while they are trained; null if not finite."""
+    """Training loss: mean over the epoch's examples while they are trained; null if it is not finite
+    or a program reports none."""
     accuracy: float
     """Training accuracy: mean over the epoch's examples while they are trained; null if not
     measured."""
@@ -402,7 +403,7 @@ class EpochRow(msgspec.Struct):
     test_accuracy: float
     """Accuracy on held-out examples after the epoch; null where it was not evaluated."""
     evaluation_time_s: Seconds
-    """Time of the evaluation after the epoch."""
+    """Time of the evaluation after the epoch; null where it was not measured."""
 
 
 class TableRow(TypedRow, msgspec.Struct):
