@@ -391,8 +391,8 @@ class EpochRow(msgspec.Struct):
     epoch: Positive
     """Number of the epoch, from 1."""
     loss: float
-    """Training loss: mean over the epoch's examples while they are trained; null if it is not finite
-    or a program reports none."""
+    """Training loss: mean over the epoch's examples while they are trained; null if it is not
+    finite or a program reports none."""
     accuracy: float
     """Training accuracy: mean over the epoch's examples while they are trained; null if not
     measured."""
