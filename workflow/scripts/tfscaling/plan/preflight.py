@@ -83,7 +83,8 @@ class SlurmRequest(NamedTuple):
     """The resources that a job requests from Slurm.
 
     Attributes:
-        sbatch_line: The sbatch command with `--test-only`.
+        sbatch_line: The sbatch command with `--test-only`, or, if the executor plugin refuses the
+            job, the reason.
         nodes: Number of nodes.
         runtime_min: Time limit in minutes.
         partition: Partition, or several separated by commas; None for the default partition.
@@ -104,7 +105,8 @@ class TestResult(NamedTuple):
     """Slurm's answer to a test of a request.
 
     Attributes:
-        start: Local time at which Slurm would start the job; None if it is refused.
+        start: Local time at which Slurm would start the job; None if it is refused or must wait for
+            an unknown time.
         refusal: Why Slurm can never start it; "" if it can.
         waits_for: Why the job would wait, such as for nodes out of service; "" if no reason is
             known.
@@ -172,6 +174,9 @@ def test_only_line(line: str) -> str:
 def test_requests(requests: Iterable[SlurmRequest]) -> dict[SlurmRequest, TestResult]:
     """Let Slurm test each distinct request, without starting a job; return request → result.
 
+    Args:
+        requests: The requests, at least one.
+
     Raises:
         NoSlurmError: If Slurm does not answer.
     """
@@ -237,6 +242,8 @@ def variables_problem(environ: Mapping[str, str]) -> str:
 
 def find_slurm_refusal(points: Iterable[Point], config: Config, job_submission: Submission) -> str:
     """Return why Slurm would refuse jobs of these configurations; "" if it accepts all.
+
+    If Slurm does not answer, the text gives the reason.
 
     Args:
         points: The configurations.
@@ -355,10 +362,11 @@ def nodes_out_of_service(request: SlurmRequest) -> str:
 
 
 def exceeded_limit(request: SlurmRequest, partition: Mapping[str, str]) -> str:
-    """Return Slurm's name for the limit of a partition that a request exceeds; "" if none.
+    """Return the limit of a partition that a request exceeds, as a message; "" if none.
 
-    With `EnforcePartLimits=NO`, Slurm's default, sbatch accepts such a job, which then waits for
-    ever. A QOS may replace the limits for time and nodes.
+    The message begins with Slurm's name of the reason, such as `PartitionNodeLimit`. With
+    `EnforcePartLimits=NO`, Slurm's default, sbatch accepts such a job, which then waits for ever. A
+    QOS may replace the limits for time and nodes, so these are not checked for a job with a QOS.
 
     Args:
         request: The request.

@@ -157,7 +157,8 @@ class Analysis:
         chances: Probability that a candidate is better than the best by more than the indifference.
         has_few_runs: Whether each candidate has too few runs to be judged worse than the best.
         any_has_few_runs: Whether a candidate that is not eliminated has too few runs.
-        is_sure: Whether the best is shown to be better than all others that are not eliminated.
+        is_sure: Whether it is shown that no other candidate that is not eliminated is better than
+            the best by more than the indifference.
         best: Number of the best candidate: its estimate plus half of the standard deviation is
             lowest among candidates with runs that are not eliminated; None if no such candidate
             exists.
@@ -244,7 +245,10 @@ class SearchState:
 
     @property
     def may_name_best(self) -> bool:
-        """Whether the best candidate has complete runs, and all of them kept limits and target."""
+        """Whether the best candidate is shown to keep the limits, and its runs reached the target.
+
+        It also needs a complete run with a known value.
+        """
         best = self.analysis.best
         return (
             best is not None

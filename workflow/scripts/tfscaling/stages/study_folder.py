@@ -65,7 +65,7 @@ class StudyFolder:
         return (self.details if name == "epochs" else self.folder) / f"{name}.csv"
 
     def read_grid_runs(self) -> pd.DataFrame:
-        """Return the table of runs without the runs that `explain` adds."""
+        """Return the table of runs, without runs that the configuration's key `explain` adds."""
         return row_values.without_points(self.read_table("runs"), self.manifest.explaining_points)
 
     def read_table(self, name: str) -> pd.DataFrame:

@@ -237,7 +237,7 @@ def _find_out_of_memory(tables: StudyData) -> Finding:
 
 
 def _find_simulated_nodes(tables: StudyData) -> Finding:
-    """Find runs on several nodes that fewer machines simulated, with too few CPUs.
+    """Find runs on several nodes that fewer machines simulated, with too few or unknown CPUs.
 
     The local launcher and a virtual cluster start nodes as processes.
     """

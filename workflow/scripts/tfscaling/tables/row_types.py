@@ -377,7 +377,7 @@ class RunRow(RunMetrics, TypedRow):
 
 
 class EpochRow(msgspec.Struct):
-    """A row of epochs.csv: one epoch of a run that has a record."""
+    """A row of epochs.csv: one epoch of a run that has a record and is not a short run."""
 
     platform: str
     model: str

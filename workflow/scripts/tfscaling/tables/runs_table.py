@@ -58,7 +58,7 @@ class _RunResult(NamedTuple):
 
     Attributes:
         row: The row.
-        epochs: The epochs of the record.
+        epochs: The epochs of the record; () for a short run.
         data: The prepared data that it read; None if unknown.
         before_s: Seconds of training in earlier attempts, which the run of the record continued.
         steady: The steps and durations of the epochs after the first, if a longer training is
@@ -79,8 +79,8 @@ def run_tables(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Make the tables of runs and of epochs from the records of planned runs.
 
-    The first table has one row per planned run, the second one row per epoch of each record. Extra
-    repeats of a search have a row only once they were started. If a record was made by older code
+    The first table has one row per planned run, the second one row per epoch of each record; epochs
+    of short runs are left out. Extra repeats of a search have a row only once they were started. If a record was made by older code
     or from older data, its row has the status `stale`, a reason and the path of the record. If a
     valid run has no quality, or reached a target at an unknown time, `warnings` has the reason.
 

@@ -84,7 +84,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def axes(self) -> dict[str, Any]:
-        """Axis → value for the axes with a cell in this row: the nodes first, then `_DEFAULTS`."""
+        """Axis → value, for the nodes and for those axes in `_DEFAULTS` that the row has."""
         named = {name: getattr(self, name) for name in ("nodes", *_DEFAULTS)}
         return {name: value for name, value in named.items() if value is not None}
 
@@ -305,11 +305,14 @@ def _recipes_and_blocks(
 
 
 def _batch_size_key(name: str, rows: PlacedTimings) -> dict[str, int]:
-    """Return key → value of a recipe's batch size from which the batches of its runs follow.
+    """Return {a key of BATCH_SIZE_KEYS: the batch size that all runs of a recipe share}.
 
     Args:
         name: Name of the recipe, for an error.
         rows: All runs of the recipe.
+
+    Raises:
+        ConfigError: The runs share neither a global batch nor one per worker or replica.
     """
     sizes_by: dict[str, list[float]] = {key: [] for key in BATCH_SIZE_KEYS}
     for _, row in rows:
