@@ -377,8 +377,8 @@ def expected_runs(
 ) -> dict[Point, float]:
     """Return configuration → expected number of its runs when the search ends.
 
-    Finished runs are included. The number is the mean over simulated searches. In these, complete
-    runs of a candidate scatter around the time that is projected from its short runs.
+    Finished runs are included. The number is the mean over simulated searches. Simulated runs of a
+    candidate scatter around the median of its complete runs, or else of its short runs.
 
     Args:
         search: The search.

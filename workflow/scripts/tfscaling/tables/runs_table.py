@@ -80,9 +80,10 @@ def run_tables(
     """Make the tables of runs and of epochs from the records of planned runs.
 
     The first table has one row per planned run, the second one row per epoch of each record; epochs
-    of short runs are left out. Extra repeats of a search have a row only once they were started. If a record was made by older code
-    or from older data, its row has the status `stale`, a reason and the path of the record. If a
-    valid run has no quality, or reached a target at an unknown time, `warnings` has the reason.
+    of short runs are left out. Extra repeats of a search have a row only once they were started. If
+    a record was made by older code or from older data, its row has the status `stale`, a reason and
+    the path of the record. If a valid run has no quality, or reached a target at an unknown time,
+    `warnings` has the reason.
 
     Args:
         planned: The runs of the manifest.
