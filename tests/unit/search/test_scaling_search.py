@@ -287,7 +287,7 @@ def complete(found: Decision) -> set[str]:
     return {name for name, runs in found.runs.items() if runs}
 
 
-def test_short_runs_come_first_and_the_best_stands_trial() -> None:
+def test_short_runs_come_first_and_the_best_is_checked_by_a_complete_run() -> None:
     planned = [projected(each) for each in STEADY]
     nothing = decide([replace(each, runs=(), short=replace(each.short, runs=())) for each in planned
                       if each.short])  # fmt: skip
@@ -306,7 +306,7 @@ def test_short_runs_come_first_and_the_best_stands_trial() -> None:
     assert found.standings["c5"].projection_check is None and found.standings["c5"].short_runs
 
 
-def test_a_trial_that_misses_goes_on_with_complete_runs() -> None:
+def test_a_projection_that_misses_is_followed_by_complete_runs() -> None:
     """The short runs of one project half of its time; all others are right."""
     planned = [projected(each, 0.5 if each.name == "c2" else 1.0) for each in STEADY]
     found = decide(planned)
@@ -316,7 +316,7 @@ def test_a_trial_that_misses_goes_on_with_complete_runs() -> None:
     assert {"c0", "c1", "c2"} <= complete(found)
 
 
-def test_a_trial_of_more_complete_runs_has_a_narrower_interval() -> None:
+def test_a_projection_check_of_more_complete_runs_has_a_narrower_interval() -> None:
     found = decide([projected(each) for each in measured(0.08)])
     runs_and_widths = sorted(
         (found.runs[name], each.projection_check.high / each.projection_check.low)
