@@ -80,6 +80,7 @@ def test_a_machine_without_a_gpu_is_told_to_the_reader_of_the_check(tmp_path: Pa
     assert len(done.stderr.splitlines()) == 1 and "nvidia-smi" in done.stderr
 
 
+@pytest.mark.full
 def test_the_check_trains_on_a_device_and_on_its_halves(mnist: Path) -> None:
     command = [sys.executable, str(REPOSITORY / "benchmarks/gpu/trainer.py"), "CPU"]
     command += [str(mnist / "mnist.npz"), "2048", "2"]

@@ -72,7 +72,7 @@ def main() -> None:
             arguments = ["--dataset-file", str(args.dataset_file)]
         if spec.recipe.writes_checkpoints or spec.recipe.program:
             made_of = {**code, "data": data.sha256 if data else ""}
-            checkpoint_folder.begin_training(attempt.folder, attempt.number, spec, made_of)
+            checkpoint_folder.write_beginning(attempt.folder, attempt.number, spec, made_of)
         waits_s = args.stall_timeout_s, args.latency_wait_s
         cause = attempt.run_ranks(SCRIPTS / "run_rank.py", arguments, spec, *waits_s)
         cause = cause or check_and_write_record(args.record, spec, attempt, data, code)

@@ -28,6 +28,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -134,8 +135,9 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
     """
 
     _sweep = Sweep()
-    #: Text in a comment → job of an earlier start; and the names by which Slurm lists such jobs.
+    #: Text in a job's comment → job of an earlier start.
     _earlier: dict[str, QueuedJob] = {}
+    #: The names by which Slurm lists these jobs.
     _names: tuple[str, ...] = ()
     #: The executor of this process; None before Snakemake has made it.
     _current: Executor | None = None
@@ -170,10 +172,10 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
 
     @classmethod
     def stop_submissions(cls) -> None:
-        """Submit no further jobs; jobs that Slurm has continue.
+        """Submit no further jobs; submitted jobs continue.
 
-        Snakemake counts jobs that wait for their submission as running. Without this call it would
-        wait for them.
+        Snakemake counts jobs that wait for their submission as running, and would wait for them
+        without this call.
         """
         if (executor := Executor._current) is not None:
             executor._is_stopped.set()
@@ -192,6 +194,8 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         self._is_cancelled = threading.Event()
         #: Nothing more is submitted, whether jobs are cancelled or not.
         self._is_stopped = threading.Event()
+        #: Jobs of Snakemake that still wait in the thread of submissions.
+        self._unsubmitted: set[Any] = set()
         super().__init__(workflow, logger)
 
     def __post_init__(self, test_mode: bool = False) -> None:
@@ -244,19 +248,23 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         """
         with contextlib.suppress(RuntimeError):
             self._loop = asyncio.get_running_loop()
+        self._unsubmitted.update(jobs)
         for job in sorted(jobs, key=lambda job: -job.priority):
             self.run_job_pre(job)
-            self._submitter.submit(self.run_job, job).add_done_callback(self._end_if_failed)
+            submission = self._submitter.submit(self.run_job, job)
+            submission.add_done_callback(partial(self._end_submission, job))
 
-    def _end_if_failed(self, submission: Future[None]) -> None:
-        """End the sweep after an unexpected error in the thread of submissions.
+    def _end_submission(self, job: Any, submission: Future[None]) -> None:
+        """Record that a job waits no longer, and end the sweep after an unexpected error.
 
         Otherwise Snakemake would wait for this job for ever. The next start adopts jobs in the
         queue.
 
         Args:
+            job: Snakemake's job.
             submission: The finished call of `run_job`.
         """
+        self._unsubmitted.discard(job)
         if not submission.cancelled() and (error := submission.exception()):
             self.workflow.scheduler.executor_error_callback(error)
 
@@ -299,7 +307,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         self._call_in_loop(self.workflow.scheduler.error_callback, job)
 
     def _call_in_loop(self, report: Callable[..., None], *arguments: Any) -> None:
-        """Call a function of Snakemake in the thread of its event loop, or here without a loop.
+        """Call a function of Snakemake in the thread of its event loop; in this thread without one.
 
         Args:
             report: The function, such as `report_job_error`.
@@ -462,11 +470,11 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
             )
 
     def _log_path(self, job: Any, number: str) -> Path:
-        """Return the path of a job's log in Slurm.
+        """Return the path of the log that Slurm writes for a job.
 
         Args:
             job: Snakemake's job.
-            number: The job's number, or `%j` for a line of sbatch.
+            number: The job's number, or `%j`, which sbatch replaces by the number.
         """
         kind = "group" if job.is_group() else "rule"
         folder = Path(self.slurm_logdir, f"{kind}_{job.name}", *_quoted_wildcards(job))
@@ -475,7 +483,11 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
     # Jobs of an earlier start
 
     def _adopt(self, job: Any) -> SubmittedJobInfo | None:
-        """Return the queued or running job of an earlier driver with the same output, or None."""
+        """Return the queued or running Slurm job that an earlier start submitted; None without one.
+
+        Args:
+            job: Snakemake's job.
+        """
         comment = comment_of(job)
         earlier = None if job.is_group() else self._earlier.pop(comment, None)
         if earlier is None or queue.has_ended(earlier):
@@ -489,7 +501,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
     # Ends of jobs
 
     def report_job_success(self, job_info: SubmittedJobInfo) -> None:
-        """Report a successful job to Snakemake; an adopted job without output has failed."""
+        """Report a successful job to Snakemake; report an adopted job without output as failed."""
         number = self._remove_submitted(job_info)
         output = output_of(job_info.job)
         if number in self._adopted and not output.exists():
@@ -672,11 +684,11 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
     def _judge_state(
         self, info: SubmittedJobInfo, answer: dict[str, tuple[str, str]] | None
     ) -> tuple[str, str]:
-        """Return the state of a job on which to act, and Slurm's reason why the job waits.
+        """Return the state of a job if it requires an action, and Slurm's reason why the job waits.
 
-        The state is "" as long as nothing is to be done: Slurm does not answer, the job may restart
-        after a preemption or a node failure, it runs on another cluster of a federation, or too few
-        answers in succession do not list it.
+        The state is "" if no action is due: Slurm does not answer, the job may restart after a
+        preemption or a node failure, it runs on another cluster of a federation, or too few answers
+        in succession do not list it.
 
         Args:
             info: Snakemake's record of the job.
@@ -758,7 +770,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
     # Ends of the sweep
 
     def cancel(self) -> None:
-        """Submit no further jobs and cancel all jobs that Slurm has."""
+        """Submit no further jobs and cancel all submitted jobs."""
         self._is_cancelled.set()
         self._is_stopped.set()
         self._job_has_ended.set()
@@ -826,10 +838,10 @@ def comment_of(job: Any) -> str:
 
 
 def _quoted_wildcards(job: Any) -> list[str]:
-    """Return the wildcards of a job without slashes, as names of folders; [] for a group of jobs.
+    """Return the wildcards of a job, escaped for names of folders; [] for a group of jobs.
 
-    Different wildcards give different names. Percent signs would be placeholders for sbatch, braces
-    the end of the text in a comment.
+    Different wildcards give different names. Slashes, percent signs and braces are escaped, because
+    sbatch interprets percent signs, and braces end the text in a comment.
     """
     values = () if job.is_group() else job.wildcards or ()
     return [re.sub("[/~%{}]", lambda char: f"~{ord(char[0]):x}", value) for value in values]

@@ -188,15 +188,15 @@ def check_trainings(own: Answer, number: int, asked: list[Any]) -> None:
         )
 
 
-@pytest.mark.parametrize("first", range(0, 40, 10))
-def test_all_views_of_a_random_study_agree(first: int, tmp_path: Path) -> None:
-    assert disagreements(range(first, first + 10), tmp_path) == []
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("first", range(1000, 1200, 50))
-def test_all_views_of_many_random_studies_agree(first: int, tmp_path: Path) -> None:
-    assert disagreements(range(first, first + 50), tmp_path) == []
+@pytest.mark.parametrize(
+    "seeds",
+    [
+        range(12),
+        *(pytest.param(range(n, n + 50), marks=pytest.mark.full) for n in range(1000, 1200, 50)),
+    ],
+)
+def test_all_views_of_random_studies_agree(seeds: range, tmp_path: Path) -> None:
+    assert disagreements(seeds, tmp_path) == []
 
 
 def disagreements(seeds: range, folder: Path) -> list[str]:

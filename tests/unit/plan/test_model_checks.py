@@ -116,6 +116,7 @@ def specs(*models: str, **recipe: Any) -> list[RunSpec]:
     return [run.spec for run in manifest_of(config).runs]
 
 
+@pytest.mark.full
 def test_an_operation_that_xla_cannot_compile_is_named() -> None:
     planned = specs("nets:in_numpy")  # without XLA it can be trained
     planned += specs("nets:in_numpy", "nets:good", jit_compile=True)
@@ -166,6 +167,7 @@ BATCHES = {
 }
 
 
+@pytest.mark.full
 def test_batches_that_only_several_workers_cannot_train_on_are_found() -> None:
     text = DATA.replace("(8", "(640")
     for number, size in enumerate(BATCHES):

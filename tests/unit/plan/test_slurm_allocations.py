@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import random
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,6 +24,7 @@ from snakemake_executor_plugin_slurm_allocation.grants import NAME, Grants
 from snakemake_executor_plugin_slurm_sweep import queue
 from snakemake_executor_plugin_slurm_sweep.slurm_client import SEPARATOR, SlurmClient
 from snakemake_interface_common.exceptions import WorkflowError
+from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
 CALL = ("sbatch", "--parsable", "--wrap=true")
 
@@ -116,6 +119,38 @@ def test_an_allocation_has_the_nodes_in_slurms_order_and_its_end(slurm: Slurm) -
     held = allocation.Allocation("7")
     held.update_from_queue(SlurmClient())
     assert (held.nodes, held.end_s) == (("cpu2", "cpu1"), 1792888200.0)
+
+
+def test_an_allocation_is_requested_once_all_jobs_are_steps(
+    slurm: Slurm, begin: Callable[..., StartedAllocation], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """It would be too small, and end too early, for those that were added later."""
+    site(slurm, 3)
+    executor, adopt = begin(), allocation.Executor._adopt
+    sizes = random.sample([1, 2, 3], 3)
+    jobs = [Job([str(tmp_path / f"{n}.json")], resources={"nodes": n}) for n in sizes]
+    reached, gate = threading.Event(), threading.Event()
+
+    def adopt_late(self: allocation.Executor, job: Job) -> SubmittedJobInfo | None:
+        if job is jobs[-1]:
+            reached.set()
+            gate.wait()
+        return adopt(self, job)
+
+    monkeypatch.setattr(allocation.Executor, "_adopt", adopt_late)
+    executor.run_jobs(jobs)
+    try:
+        reached.wait()
+        executor.query(*(step.info for step in executor._steps.values()))
+        assert len(executor._steps) == 2 and slurm.calls == []
+    finally:
+        gate.set()
+        executor._submitter.shutdown(wait=True)
+    executor.query(*(step.info for step in executor._steps.values()))
+    (call,) = slurm.calls
+    minutes = math.ceil(sum(sizes) * 60 / 3) + 1  # by default 60 minutes each
+    assert {"--nodes=3", f"--time={minutes}"} <= {*call}
 
 
 # --- steps ---

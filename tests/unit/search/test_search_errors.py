@@ -9,10 +9,12 @@ from race import CELLS, simulate
 @pytest.mark.parametrize(
     ("cell", "trials"),
     [
-        ("7 points 20 % apart, best: 30 % of runs 49 % slower", 20),
+        pytest.param(
+            "7 points 20 % apart, best: 30 % of runs 49 % slower", 20, marks=pytest.mark.full
+        ),
+        pytest.param("random 20, short", 30, marks=pytest.mark.full),
         pytest.param("aws-c4-2xlarge, 5 %, deadline", 60, marks=pytest.mark.full),
         ("8 points, 40 % miss the target", 20),
-        ("random 20, short", 30),
     ],
 )
 def test_a_small_cell_keeps_its_requirements(cell: str, trials: int) -> None:

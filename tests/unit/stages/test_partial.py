@@ -21,6 +21,7 @@ def text_of(config: Config) -> str:
     return msgspec.json.encode(config).decode()
 
 
+@pytest.mark.full
 def test_several_at_the_same_time_are_complete(tmp_path: Path) -> None:
     """As after a failed sweep, while a user and a script look what has finished."""
     config = valid_config()

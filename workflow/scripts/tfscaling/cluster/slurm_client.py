@@ -531,9 +531,10 @@ class SlurmClient:
 
 
 def is_node_down(state: str) -> bool:
-    """Return whether a state of sinfo means that a node is lost, with all that it ran.
+    """Return whether a state from sinfo means that a node, and all that it ran, is lost.
 
-    `*` marks nodes that do not answer. Alone it proves nothing: the daemon may be restarted.
+    These are `down`, `error` and `drained*`. The mark `*` of nodes that do not answer is not enough
+    for other states: Slurm's daemon on the node may only be restarting.
     """
     return state == "drained*" or state.rstrip("*~#!%$@^-+") in ("down", "error")
 

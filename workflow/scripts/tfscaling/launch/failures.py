@@ -111,8 +111,9 @@ def find_cause(
         exits: Rank → exit code, of ranks that the launcher started itself; None while a rank runs.
         srun_errors: Rank → srun's message about it, in srun's order.
         silent_ranks: Ranks that missed heartbeats before another rank reported an error.
-        killed_starter: In words, that a signal ended the process which starts all ranks. It is the
-            cause, unless a rank has failed by itself; the ranks have ended with this process.
+        killed_starter: Clause that a signal ended the process which starts all ranks, so that they
+            have ended as well; None if it did not. It is the cause, unless a rank has failed by
+            itself.
     """
     seen = events.read_events_by_rank(folder)
     failed = {

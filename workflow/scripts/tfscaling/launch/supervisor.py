@@ -119,8 +119,8 @@ class Supervisor:
     def _poll(self, process: subprocess.Popen[bytes]) -> int | None:
         """Return the exit code of a process of the launch; None while it runs.
 
-        When it has just ended, children that it left behind are killed. Later its number may belong
-        to another process.
+        If it has just ended, child processes that it left behind are killed. Later calls kill
+        nothing, because its process id may belong to another process.
         """
         code = process.poll()
         if code is not None and process not in self._ended:
@@ -211,7 +211,8 @@ class Supervisor:
         """Return rank → its present activity, for ranks that have reported an event.
 
         Args:
-            before_failing: Whether a failed rank has its activity before the failure.
+            before_failing: Whether to ignore events `failed`: a failed rank then has its activity
+                before the failure.
         """
         self.messages.update(files=True)
         found = {}
@@ -263,7 +264,7 @@ class Supervisor:
         return self._signal_step("TERM")
 
     def _signal_step(self, name: str) -> bool:
-        """Let Slurm send a signal to the ranks of the step; return whether it has.
+        """Let Slurm send a signal to the ranks of the step; return whether Slurm has sent it.
 
         Args:
             name: Name of the signal, such as TERM.
@@ -290,7 +291,7 @@ class Supervisor:
         return failures.add_last_line(failures.mark_out_of_memory(cause, own, words))
 
     def _describe_killed_starter(self) -> str | None:
-        """Return that a signal ended the process which starts all ranks; None if none did."""
+        """Return a clause if a signal ended the process that starts all ranks; None if none did."""
         is_fork = self.commands[0].is_fork
         code = self._poll(self._processes[0]) if is_fork or self._srun_log is not None else None
         if code is None or code >= 0:

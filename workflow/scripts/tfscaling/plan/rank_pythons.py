@@ -91,7 +91,7 @@ class RankPython:
             subprocess.TimeoutExpired: It took longer.
         """
         command = containers.wrap_command(self.container, [self.python, *words], on_gpus=False)
-        env: Mapping[str, str] = containers.environment(self.container, dict(self.env))
+        env: Mapping[str, str] = containers.container_environment(self.container, dict(self.env))
         with tempfile.TemporaryDirectory() as folder:
             if self.setup:
                 script = Path(folder, "setup.sh")

@@ -67,7 +67,7 @@ def describe_range(found: ScalingRange | None) -> str:
 
 def _describe_nodes(found: ScalingRange) -> str:
     """Return the nodes over which a training scales: `from 2 to 16 nodes`, or `to 16 nodes`."""
-    base = found.kept[-1].baseline
+    base = found.efficient_configurations[-1].baseline
     assert base is not None, "a range that is shown has a baseline"
     first = f"from {base.nodes} " if base.nodes > 1 else ""
     return f"{first}to {count_text(found.nodes_max or 0, 'node')}"
@@ -77,7 +77,7 @@ def _describe_claim(found: ScalingRange | None) -> str:
     """Return what the badge claims, as a sentence without its full stop."""
     if found is None or found.nodes_max is None:
         return f"no efficiency of at least {EFFICIENCY_MIN:g} is shown on more nodes"
-    row = found.kept[-1].row
+    row = found.efficient_configurations[-1].row
     return (
         f"{task_name(row, LINE_AXES)} scales {_describe_nodes(found)} with 95 % confidence; the "
         f"efficiency is at least {EFFICIENCY_MIN:g}, compared with {row.baseline}"
