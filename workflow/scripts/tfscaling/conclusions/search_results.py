@@ -149,11 +149,11 @@ def _search_rows(study: Study, question: str, search: StudySearch) -> Iterator[S
     points = {**search.points, **{point.path: point for point in search.points_with_less_work}}
     shown = {point: study.axes_row(point) for point in points.values()}
     limits, decision = limits_text(search), search.decision
-    trials = [own.trial for own in decision.standings.values() if own.trial]
-    missed = sum(not trial.is_within_interval for trial in trials)
+    checks = [own.projection_check for own in decision.standings.values() if own.projection_check]
+    missed = sum(not check.is_within_interval for check in checks)
     says = [f"{verdict_text(search)}, in {count_text(decision.rounds, 'round')}"]
     says.append(failed_candidates_text(study, search))
-    says.append(render_line("search_missed", missed=missed, tried=len(trials)))
+    says.append(render_line("search_missed", missed=missed, tried=len(checks)))
     order = sorted(search.points, key=lambda name: _sort_key(name, decision))
     for name in [*order, *(point.path for point in search.points_with_less_work)]:
         costs = search.costs[points[name]]
@@ -185,9 +185,9 @@ def _search_rows(study: Study, question: str, search: StudySearch) -> Iterator[S
 
 def _set_standing(row: SearchRow, standing: Standing) -> None:
     """Set the columns of a configuration's row from its `Standing` in the search."""
-    if trial := standing.trial:
-        row.projected, row.measured = trial.projected, trial.measured
-        row.projected_low, row.projected_high = trial.low, trial.high
+    if check := standing.projection_check:
+        row.projected, row.measured = check.projected, check.measured
+        row.projected_low, row.projected_high = check.low, check.high
     row.limits = str(standing.limit_verdict) if row.kept else None
     if standing.behind is not None and standing.chance is not None:
         row.behind, row.chance = standing.behind, standing.chance

@@ -41,8 +41,8 @@ def run(study: StudyFolder) -> None:
     claim = f"{study.config.study}: {_describe_claim(best)}."
     folder = study.folder / "badge"
     folder.mkdir(exist_ok=True)
-    is_shown = best is not None and best.nodes_max is not None
-    svg = badge_svg("scaling", message, claim, is_shown=is_shown)
+    is_supported = best is not None and best.nodes_max is not None
+    svg = badge_svg("scaling", message, claim, is_supported=is_supported)
     text = rendering.render(
         "scaling_badge",
         claim=display.escape_markdown(claim),
@@ -58,7 +58,7 @@ def run(study: StudyFolder) -> None:
 def describe_range(found: ScalingRange | None) -> str:
     """Return the message of the badge, such as `to 4 nodes (95 %)`, where 95 % is the confidence.
 
-    Without a range it is `not shown`.
+    It is `not shown` if the runs support no range of nodes.
     """
     if found is None or found.nodes_max is None:
         return "not shown"
@@ -85,7 +85,7 @@ def _describe_claim(found: ScalingRange | None) -> str:
 
 
 def _scaling_tables(ranges: Sequence[ScalingRange]) -> Iterator[str]:
-    """Yield a Markdown table for each line of configurations."""
+    """Yield a Markdown table for each group of configurations that differ only in nodes."""
     for each in ranges:
         name = task_name(each.configurations[0].row, LINE_AXES)
         title = f"{name}: {describe_range(each)}"
