@@ -12,6 +12,7 @@ import argparse
 import importlib
 import importlib.util
 import json
+import re
 import sys
 from typing import List, Optional, Sequence, Tuple
 
@@ -97,8 +98,8 @@ def find_version(module: str, distributions: Sequence[str]) -> Optional[str]:
 
 
 def parse_version(text: str) -> Tuple[int, ...]:
-    """Return the first two numbers of a version, such as (2, 17) for 2.17.0+nv24.10."""
-    return tuple(int(part) for part in text.split("+")[0].split(".")[:2])
+    """Return the first two numbers of a version, such as (2, 17) for 2.17.0+nv24.10 or 2.17rc1."""
+    return tuple(map(int, re.findall(r"\d+", text)[:2]))
 
 
 def join_version(numbers: Sequence[int]) -> str:
