@@ -94,7 +94,7 @@ def start(workers: int, rounds: int) -> int:
             spec.jobs,
             spec.cpus_per_task,
             Path(),
-            gpus=False,
+            uses_gpus=False,
             mpi="",
             resources=stack,
         )

@@ -21,7 +21,14 @@ PACKAGES = (
 
 
 def build(folder: str, results: Path) -> None:
-    """Build one package from a copy, where links are files and the licence is next to it."""
+    """Build wheel and source distribution of a package.
+
+    They are built from a copy, in which links are replaced by files and the licence is added.
+
+    Args:
+        folder: The package's folder in the repository.
+        results: The folder for the built files.
+    """
     with tempfile.TemporaryDirectory() as temporary:
         copy = Path(temporary, "package")
         left_out = shutil.ignore_patterns("__pycache__", "*.egg-info")
@@ -32,7 +39,7 @@ def build(folder: str, results: Path) -> None:
 
 
 def main() -> None:
-    """Build all packages into an empty folder."""
+    """Empty the folder that the command line names, build all packages into it, and check them."""
     results = Path(sys.argv[1]).resolve()
     shutil.rmtree(results, ignore_errors=True)
     for folder in PACKAGES:

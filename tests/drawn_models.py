@@ -82,8 +82,6 @@ class Draw:
             recipe=recipe,
             is_evaluated=False,
             without_way=self.other_nodes,
-            # Lion takes the sign of an update, which may be a rounding
-            grows_roundings=self.is_half or (self.is_compiled and self.optimizer[0] == "Lion"),
         )
 
     def data(self) -> Any:
@@ -148,10 +146,12 @@ class Draw:
         return given, layers.Flatten()(layers.MaxPooling2D(4)(images))
 
 
-def cases(seed: int, first: int, last: int, are_few: int = 0) -> Iterator[tuple[str, Case]]:
+def cases(
+    seed: int, first: int, last: int, are_few: int = 0, grow_roundings: int = 0
+) -> Iterator[tuple[str, Case]]:
     """Yield random trainings; with `are_few` on two replicas, by MPI and another strategy each."""
     for number in range(first, last):
-        case = Draw(seed, number).case()
+        case = replace(Draw(seed, number).case(), grows_roundings=bool(grow_roundings))
         if are_few:
             other = ("mirrored", "multi_worker_mirrored")[number % 2]
             case = replace(case, replicas=(2,), strategies=(MPI_STRATEGY, other))

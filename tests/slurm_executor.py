@@ -23,7 +23,11 @@ from snakemake.api import SnakemakeApi  # noqa: F401  # first: modules import ea
 from snakemake.dag import DAG
 from snakemake.iocontainers import ResourceList
 from snakemake.scheduling.job_scheduler import JobScheduler
-from snakemake.settings.types import RemoteExecutionSettings, StorageSettings
+from snakemake.settings.types import (
+    ExecutionSettings,
+    RemoteExecutionSettings,
+    StorageSettings,
+)
 from snakemake.workflow import Workflow
 from snakemake_executor_plugin_slurm_allocation.grants import NAME
 from snakemake_executor_plugin_slurm_sweep import Executor, ExecutorSettings, queue
@@ -141,7 +145,8 @@ class SlurmWorkflow(WorkflowExecutorInterface):
     )
     storage_settings = StorageSettings(shared_fs_usage=frozenset())
     executor_plugin = ExecutorPluginRegistry().load_plugin("slurm-sweep", plugin)
-    spawned_job_args_factory = execution_settings = deployment_settings = group_settings = None
+    execution_settings = ExecutionSettings(latency_wait=0)
+    spawned_job_args_factory = deployment_settings = group_settings = None
     resource_scopes = persistence = None
 
     def __init__(self, folder: Path, settings: ExecutorSettings) -> None:

@@ -232,7 +232,7 @@ def _make(example: Example, folder: Path) -> Path:
         )
     if example.runs:
         table_files.write_csv(example.runs(study), study.table_path("runs"))
-    for stage in (stages.compare, stages.analyse, write_page.page):
+    for stage in (stages.compare, stages.analyse, write_page.write_page):
         stage(study)
     return folder / "report.html"
 

@@ -37,19 +37,25 @@ MANYLINUX = {"manylinux1": (2, 5), "manylinux2010": (2, 12), "manylinux2014": (2
 
 
 class WheelhouseError(Exception):
-    """What is missing or wrong, and the command that makes it right: one line."""
+    """Error in one line: what is missing or wrong, and the command that repairs it."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """The machine that the wheels are for; `glibc` is the oldest on which they run."""
+    """The machines for which the wheels are.
+
+    Attributes:
+        python: Version of Python, such as 3.12.
+        machine: Architecture of the processor: x86_64 or aarch64.
+        glibc: Oldest version of glibc on which the wheels run.
+    """
 
     python: str
     machine: str
     glibc: str
 
     def environment(self) -> dict[str, str]:
-        """Return the variables that markers of a lock may use."""
+        """Return name → value of the variables that markers of requirements use."""
         own = platform.python_version()
         full = own if own.startswith(f"{self.python}.") else f"{self.python}.99"
         return {
@@ -59,8 +65,8 @@ class Target:
         }  # fmt: skip
 
     def platforms(self) -> list[str]:
-        """Return the platforms whose wheels run there, newest first, as pip names them."""
-        newest = version(self.glibc)[1]
+        """Return the platform tags of wheels that run on the target, newest first, as in pip."""
+        newest = parse_version(self.glibc)[1]
         tags = [f"manylinux_2_{minor}" for minor in range(newest, 4, -1)]
         tags += [tag for tag, glibc in reversed(MANYLINUX.items()) if glibc[1] <= newest]
         return [f"{tag}_{self.machine}" for tag in (*tags, "linux")]
@@ -68,7 +74,13 @@ class Target:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a wheelhouse is for, and the SHA-256 of each lock and file by its name."""
+    """The content of a wheelhouse, kept in its file manifest.json.
+
+    Attributes:
+        target: The machines for which the wheels are.
+        locks: Name of a lock, or path of a file with user requirements → its SHA-256.
+        files: Path of a file in the folder → its SHA-256.
+    """
 
     target: Target
     locks: Mapping[str, str]
@@ -76,7 +88,11 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
-        """Read the manifest; raise WheelhouseError unless `make wheelhouse` finished the folder."""
+        """Read the manifest of a wheelhouse.
+
+        Raises:
+            WheelhouseError: The folder has no readable manifest; `make wheelhouse` writes it last.
+        """
         try:
             content = json.loads((folder / MANIFEST).read_text())
         except (OSError, ValueError) as error:
@@ -87,16 +103,21 @@ class Manifest:
         return cls(Target(**content["target"]), content["locks"], content["files"])
 
     def write(self, folder: Path) -> None:
+        """Write the manifest to the folder of the wheelhouse."""
         (folder / MANIFEST).write_text(json.dumps(dataclasses.asdict(self), indent=1) + "\n")
 
 
-def version(text: str) -> tuple[int, int]:
+def parse_version(text: str) -> tuple[int, int]:
+    """Return the first two numbers of a version."""
     major, minor = text.split(".")[:2]
     return int(major), int(minor)
 
 
 def own_target() -> Target:
-    """Return this machine and this Python as a target."""
+    """Return the target that is this machine with this Python.
+
+    Without glibc on this machine, the target has the glibc of old distributions (OLD_GLIBC).
+    """
     machine = {"arm64": "aarch64", "AMD64": "x86_64"}.get(platform.machine(), platform.machine())
     library, glibc = platform.libc_ver()
     python = "{}.{}".format(*sys.version_info)
@@ -104,6 +125,7 @@ def own_target() -> Target:
 
 
 def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -111,30 +133,44 @@ def sha256(path: Path) -> str:
 # --- make -------------------------------------------------------------------------------------
 
 
-def make(
+def make_wheelhouse(
     folder: Path,
     locks: Sequence[Path],
     target: Target,
     configs: Sequence[Path],
     own: Sequence[Path] = (),
 ) -> Manifest:
-    """Fill the folder again; it is finished once it has its manifest.
+    """Delete and refill the folder of a wheelhouse; its manifest is written last.
 
-    `own` are requirements that users wrote, without hashes: the locks set their versions.
+    Args:
+        folder: The folder.
+        locks: Lock files of the project; their packages are downloaded.
+        target: The machines for which the wheels are.
+        configs: Configuration files whose prepared data is copied.
+        own: Requirement files from users, without hashes: the locks set the versions of packages
+            that they have.
+
+    Raises:
+        WheelhouseError: The folder has other files, or a part cannot be downloaded or prepared.
     """
     if folder.exists() and any(folder.iterdir()) and not (folder / MANIFEST).exists():
         raise WheelhouseError(f"{folder} has other files and no {MANIFEST}: name another FOLDER")
-    datasets = dict.fromkeys(file for config in configs for file in prepared(config))
+    datasets = dict.fromkeys(file for config in configs for file in prepare_data(config))
     shutil.rmtree(folder, ignore_errors=True)
     (folder / DATASETS).mkdir(parents=True)
     glibc = download(locks, target, folder / WHEELS)
     if own:
-        glibc = max(glibc, download_own(own, locks, target, folder / WHEELS), key=version)
+        glibc = max(
+            glibc, download_user_packages(own, locks, target, folder / WHEELS), key=parse_version
+        )
     for file in datasets:
         copy = shutil.copytree if file.is_dir() else shutil.copy2
         copy(file, folder / DATASETS / file.name)
     if Path(".git").exists():  # a project that came by snakedeploy is carried as it came
-        run(["git", "bundle", "create", str(folder / BUNDLE), "HEAD", *branch()], "no bundle")
+        run_program(
+            ["git", "bundle", "create", str(folder / BUNDLE), "HEAD", *checked_out_branch()],
+            "no bundle",
+        )
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     manifest = Manifest(
         dataclasses.replace(target, glibc=glibc),
@@ -149,8 +185,20 @@ def make(
 
 
 def download(locks: Sequence[Path], target: Target, wheels: Path) -> str:
-    """All packages of the locks for the target, hashes checked; returns the glibc they need."""
-    locked = [package for lock in locks for package in packages(lock.read_text(), target)]
+    """Download all packages of the locks for the target; pip checks their hashes.
+
+    Args:
+        locks: The lock files.
+        target: The machines for which the wheels are.
+        wheels: The folder to which the packages are downloaded.
+
+    Returns:
+        The oldest glibc on which all wheels run.
+
+    Raises:
+        WheelhouseError: A download fails, or a package has only its source for the target.
+    """
+    locked = [package for lock in locks for package in read_packages(lock.read_text(), target)]
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as chosen:
         chosen.write("\n".join(dict.fromkeys(package.requirement for package in locked)))
         chosen.flush()
@@ -160,12 +208,12 @@ def download(locks: Sequence[Path], target: Target, wheels: Path) -> str:
             *("--dest", str(wheels), "--implementation", "cp", "--python-version", target.python),
             *(f"--platform={tag}" for tag in target.platforms()),
         ]
-        run(command, "the packages cannot be downloaded")
+        run_program(command, "the packages cannot be downloaded")
     with_wheels = {package.name for package in locked if package.files > 1}
     needed = (0, 0)
     for path in wheels.iterdir():
         if path.suffix == ".whl":
-            needed = max(needed, glibc_of(path.name))
+            needed = max(needed, required_glibc(path.name))
         elif (name := re.split(r"-\d", path.name)[0].replace("_", "-")) in with_wheels:
             raise WheelhouseError(
                 f"there is no wheel of {name} for Python {target.python} on {target.machine} with "
@@ -174,9 +222,24 @@ def download(locks: Sequence[Path], target: Target, wheels: Path) -> str:
     return "{}.{}".format(*needed)
 
 
-def download_own(own: Sequence[Path], locks: Sequence[Path], target: Target, wheels: Path) -> str:
-    """Download the users' packages with their dependencies; return the glibc of their wheels."""
-    locked = [package for lock in locks for package in packages(lock.read_text(), target)]
+def download_user_packages(
+    own: Sequence[Path], locks: Sequence[Path], target: Target, wheels: Path
+) -> str:
+    """Download the packages in user requirements, with their dependencies, as wheels.
+
+    Args:
+        own: The requirement files.
+        locks: The lock files, which set the versions of their packages.
+        target: The machines for which the wheels are.
+        wheels: The folder to which the packages are downloaded.
+
+    Returns:
+        The oldest glibc on which the downloaded wheels run.
+
+    Raises:
+        WheelhouseError: The download fails.
+    """
+    locked = [package for lock in locks for package in read_packages(lock.read_text(), target)]
     before = {path.name for path in wheels.iterdir()}
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as versions:
         versions.write("".join(f"{package.requirement.split()[0]}\n" for package in locked))
@@ -188,22 +251,33 @@ def download_own(own: Sequence[Path], locks: Sequence[Path], target: Target, whe
             *("--implementation", "cp", "--python-version", target.python),
             *(f"--platform={tag}" for tag in target.platforms()),
         ]
-        run(command, f"the packages of {own[0]} cannot be downloaded")
+        run_program(command, f"the packages of {own[0]} cannot be downloaded")
     added = [path.name for path in wheels.iterdir() if path.name not in before]
-    return "{}.{}".format(*max(map(glibc_of, added), default=(0, 0)))
+    return "{}.{}".format(*max(map(required_glibc, added), default=(0, 0)))
 
 
 @dataclass(frozen=True)
 class Package:
-    """A package of a lock, as pip reads it, and how many files the lock knows of it."""
+    """A package of a lock.
+
+    Attributes:
+        name: Name of the package.
+        requirement: The package for pip: name, version and hashes.
+        files: Number of files, wheels and source, whose hashes are in the lock.
+    """
 
     name: str
     requirement: str
     files: int
 
 
-def packages(lock: str, target: Target) -> Iterator[Package]:
-    """Yield the packages that a lock has for the target."""
+def read_packages(lock: str, target: Target) -> Iterator[Package]:
+    """Yield the packages of a lock whose markers allow the target.
+
+    Args:
+        lock: Text of the lock.
+        target: The machines for which the packages are.
+    """
     from packaging.markers import Marker
 
     for entry in re.split(r"\n(?=[a-z0-9])", lock):
@@ -215,36 +289,51 @@ def packages(lock: str, target: Target) -> Iterator[Package]:
             yield Package(name, " ".join([f"{name}=={pinned}", *hashes]), len(hashes))
 
 
-def glibc_of(wheel: str) -> tuple[int, int]:
-    """Return the oldest glibc on which a wheel runs, by its name; (0, 0) if it needs none."""
+def required_glibc(wheel: str) -> tuple[int, int]:
+    """Return the oldest glibc on which a wheel runs, by its file name; (0, 0) if it needs none."""
     tags = wheel.removesuffix(".whl").split("-")[-1].split(".")
     found = [re.match(r"manylinux(?:_(\d+)_(\d+)|\d+)", tag) for tag in tags]
     versions = [(int(tag[1]), int(tag[2])) if tag[1] else MANYLINUX[tag[0]] for tag in found if tag]
     return min(versions, default=(0, 0))
 
 
-def prepared(config: Path) -> list[Path]:
-    """Return the prepared data of a configuration, made by the workflow's rule if it is missing."""
+def prepare_data(config: Path) -> list[Path]:
+    """Return the files of a configuration's prepared data; prepare missing data first.
+
+    Args:
+        config: The configuration file.
+
+    Raises:
+        WheelhouseError: Snakemake fails.
+    """
     words = ["snakemake", "--profile", "profiles/local", "--configfile", str(config)]
     target = "prepare_datasets"
-    summary = run([*words, "--summary", "--", target], f"{config} has no plan").splitlines()
+    summary = run_program([*words, "--summary", "--", target], f"{config} has no plan").splitlines()
     start = next((n for n, line in enumerate(summary) if line.startswith("output_file\t")), None)
     rows = [] if start is None else list(csv.DictReader(summary[start:], delimiter="\t"))
     files = [Path(row["output_file"]) for row in rows if row["output_file"] != "-"]
     if any(row["plan"] != "no update" for row in rows):
-        run([*words, "--", target], f"the data of {config} cannot be prepared")
+        run_program([*words, "--", target], f"the data of {config} cannot be prepared")
     beside = [file.with_suffix(".files") for file in files]
     return [*files, *(folder for folder in dict.fromkeys(beside) if folder.is_dir())]
 
 
-def branch() -> list[str]:
-    """Return the branch that is checked out, so that a clone has it too."""
+def checked_out_branch() -> list[str]:
+    """Return [name of the checked-out branch], so that a clone has it, too; [] without a branch."""
     shown = subprocess.run(["git", "branch", "--show-current"], capture_output=True, text=True)
     return shown.stdout.split()
 
 
-def run(command: Sequence[str], complaint: str) -> str:
-    """Run a program and return its output; raise WheelhouseError with its last words."""
+def run_program(command: Sequence[str], complaint: str) -> str:
+    """Run a program and return its output.
+
+    Args:
+        command: The command line.
+        complaint: What cannot be done without it, for the error.
+
+    Raises:
+        WheelhouseError: The program fails; the message has the last lines that it printed.
+    """
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-8:]
@@ -257,8 +346,17 @@ def run(command: Sequence[str], complaint: str) -> str:
 # --- check and take ---------------------------------------------------------------------------
 
 
-def check(folder: Path, locks: Sequence[Path], own_files: Sequence[Path] = ()) -> None:
-    """Raise WheelhouseError unless the wheels of these files are there, and are for this Python."""
+def check_wheelhouse(folder: Path, locks: Sequence[Path], own_files: Sequence[Path] = ()) -> None:
+    """Check that a wheelhouse has unchanged wheels for these requirements and this Python.
+
+    Args:
+        folder: The folder of the wheelhouse.
+        locks: The lock files.
+        own_files: Requirement files from users.
+
+    Raises:
+        WheelhouseError: It has not.
+    """
     manifest, own = Manifest.read(folder), own_target()
     target = manifest.target
     if own.python != target.python:
@@ -267,7 +365,7 @@ def check(folder: Path, locks: Sequence[Path], own_files: Sequence[Path] = ()) -
             f"make setup TRAINER=1 WHEELHOUSE={folder} PYTHON=python{target.python}, or, with "
             f"internet, make wheelhouse TARGET_PYTHON={own.python}"
         )
-    if own.machine != target.machine or version(own.glibc) < version(target.glibc):
+    if own.machine != target.machine or parse_version(own.glibc) < parse_version(target.glibc):
         raise WheelhouseError(
             f"{folder} is for {target.machine} with glibc {target.glibc} or later, and this is "
             f"{own.machine} with {own.glibc}: with internet, make wheelhouse "
@@ -290,7 +388,16 @@ def check(folder: Path, locks: Sequence[Path], own_files: Sequence[Path] = ()) -
 
 
 def check_files(folder: Path, manifest: Manifest, part: str) -> list[Path]:
-    """Return the files of one part; raise WheelhouseError about the first that has changed."""
+    """Return the files of one part of a wheelhouse, after a comparison with the manifest.
+
+    Args:
+        folder: The folder of the wheelhouse.
+        manifest: Its manifest.
+        part: Name of the part, a folder such as `wheels`.
+
+    Raises:
+        WheelhouseError: A file is missing or has changed; the error is about the first such file.
+    """
     paths = [folder / name for name in manifest.files if name.startswith(f"{part}/")]
     for path in paths:
         what = None
@@ -306,8 +413,18 @@ def check_files(folder: Path, manifest: Manifest, part: str) -> list[Path]:
     return paths
 
 
-def take(folder: Path) -> list[Path]:
-    """Put the datasets where ranks read them; what is there stays. Returns what was put there."""
+def copy_datasets(folder: Path) -> list[Path]:
+    """Copy the datasets of a wheelhouse to results/datasets, except files that exist there.
+
+    Args:
+        folder: The folder of the wheelhouse.
+
+    Returns:
+        The new files.
+
+    Raises:
+        WheelhouseError: A dataset of the wheelhouse is missing or has changed.
+    """
     manifest, taken = Manifest.read(folder), []
     for path in check_files(folder, manifest, DATASETS):
         own = PREPARED / path.relative_to(folder / DATASETS)
@@ -325,6 +442,7 @@ def take(folder: Path) -> list[Path]:
 
 
 def main() -> None:
+    """Run the command `make`, `check` or `take` of the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     verbs = parser.add_subparsers(dest="verb", required=True)
     own = own_target()
@@ -344,19 +462,19 @@ def main() -> None:
     try:
         if args.verb == "make":
             target = Target(args.python, args.machine, args.glibc)
-            made = make(args.folder, args.locks, target, args.config, args.own)
-            print(described(args.folder, made))
+            made = make_wheelhouse(args.folder, args.locks, target, args.config, args.own)
+            print(describe_wheelhouse(args.folder, made))
         elif args.verb == "check":
-            check(args.folder, args.locks, args.own)
+            check_wheelhouse(args.folder, args.locks, args.own)
         else:
-            for path in take(args.folder):
+            for path in copy_datasets(args.folder):
                 print(f"{path}: from {args.folder}")
     except WheelhouseError as error:
         sys.exit(f"ERROR: {error}")
 
 
-def described(folder: Path, manifest: Manifest) -> str:
-    """How much there is of each part, and for which machines."""
+def describe_wheelhouse(folder: Path, manifest: Manifest) -> str:
+    """Return lines about a wheelhouse, as one text: its target, and the size of each part."""
     sizes: dict[str, int] = {}
     for name in manifest.files:
         part = name.split("/")[0]

@@ -24,7 +24,14 @@ REPOSITORY = HERE.parents[1]
 
 
 class MachineType(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A type of machine; `withdrawn` if the cloud has it no longer."""
+    """The hardware of a type of machine in a cloud.
+
+    Attributes:
+        cpus: Number of vCPUs.
+        gpus: Number of GPUs.
+        gpu_type: Name of the GPU's model; None without GPUs.
+        withdrawn: Whether the cloud no longer offers the type.
+    """
 
     cpus: int
     gpus: int = 0
@@ -34,7 +41,15 @@ class MachineType(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Nodes:
-    """Nodes of one kind in a partition, `count` of them at most."""
+    """Equal nodes in a partition.
+
+    Attributes:
+        machine: Type of machine.
+        count: Largest number of nodes.
+        cpus: CPUs of each node.
+        gpus: GPUs of each node.
+        gpu_type: Name of the GPUs' model; None without GPUs.
+    """
 
     machine: str
     count: int
@@ -45,7 +60,12 @@ class Nodes:
 
 @dataclass(frozen=True)
 class Partition:
-    """A partition as Slurm will have it."""
+    """A Slurm partition that a definition creates.
+
+    Attributes:
+        name: Name of the partition.
+        nodes: Its nodes, one entry for each kind.
+    """
 
     name: str
     nodes: tuple[Nodes, ...]
@@ -53,7 +73,12 @@ class Partition:
 
 @dataclass(frozen=True)
 class Definition:
-    """Partitions of a file, and what is wrong with the file whatever the platforms are."""
+    """The partitions that a file defines for a cluster in a cloud.
+
+    Attributes:
+        partitions: The partitions.
+        problems: What is wrong with the file itself, one clause each.
+    """
 
     partitions: tuple[Partition, ...]
     problems: tuple[str, ...] = ()
@@ -61,7 +86,14 @@ class Definition:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of definition: its cloud, how it is read, what a partition may be called there."""
+    """A kind of file that defines a cluster.
+
+    Attributes:
+        cloud: The cloud, as in the key `cloud` of platforms.
+        read: Returns the definition in a file's text.
+        name: Regular expression for allowed names of partitions.
+        name_rule: What it allows, in words.
+    """
 
     cloud: str
     read: Callable[[str], Definition]
@@ -69,23 +101,28 @@ class Kind:
     name_rule: str
 
 
-def machine_types() -> dict[str, MachineType]:
-    """Name → type of machine."""
+def read_machine_types() -> dict[str, MachineType]:
+    """Return name → type of machine, from machine_types.yaml."""
     content = config_files.read_config_file(str(HERE / "machine_types.yaml"))
     return msgspec.convert(content, dict[str, MachineType])
 
 
 def read_platforms(path: Path) -> dict[str, Platform]:
-    """Read the platforms of a configuration file, by name."""
+    """Return name → platform, from a configuration file."""
     return msgspec.convert(
         config_files.read_config_file(str(path))["platforms"], dict[str, Platform]
     )
 
 
-def problems(kind: Kind, text: str, platforms: Mapping[str, Platform]) -> list[str]:
-    """Return what is wrong with a definition, one sentence each.
+def find_problems(kind: Kind, text: str, platforms: Mapping[str, Platform]) -> list[str]:
+    """Return what is wrong with a definition, one clause each.
 
-    Only platforms of the definition's `cloud` are compared with it.
+    Platforms of other clouds, and platforms with a withdrawn type of machine, are ignored.
+
+    Args:
+        kind: The kind of definition.
+        text: Text of its file.
+        platforms: Name → platform; each needs a partition that matches it.
     """
     definition = kind.read(text)
     found = list(definition.problems)
@@ -96,7 +133,7 @@ def problems(kind: Kind, text: str, platforms: Mapping[str, Platform]) -> list[s
         if not re.fullmatch(kind.name, name):
             found.append(f"partition {name}: the name is not allowed; {kind.name_rule}")
     wanted = set()
-    types = machine_types()
+    types = read_machine_types()
     for name, platform in platforms.items():
         if platform.cloud != kind.cloud:
             continue
@@ -114,7 +151,7 @@ def problems(kind: Kind, text: str, platforms: Mapping[str, Platform]) -> list[s
 
 
 def _differences(platform: Platform, partition: Partition) -> Iterator[str]:
-    """How the nodes of a partition differ from what the platform says."""
+    """Yield how the nodes of a partition differ from the keys of a platform, one clause each."""
     where = f"partition {partition.name} has"
     for nodes in partition.nodes:
         if nodes.machine != platform.instance_type:
@@ -138,14 +175,18 @@ def _differences(platform: Platform, partition: Partition) -> Iterator[str]:
 _MODULE = "schedmd-slurm-gcp-v6-"
 
 
-def blueprint(text: str) -> Definition:
-    """Return the partitions of a blueprint, and the errors of its structure."""
+def read_blueprint(text: str) -> Definition:
+    """Return the definition in a blueprint of the Cluster Toolkit.
+
+    Args:
+        text: Text of the blueprint.
+    """
     content = yaml.safe_load(text)
     modules = [
         module for group in content.get("deployment_groups", []) for module in group["modules"]
     ]
     by_id = {module["id"]: module for module in modules}
-    nodesets = {id_: module for id_, module in by_id.items() if _is(module, "nodeset")}
+    nodesets = {id_: module for id_, module in by_id.items() if _is_module(module, "nodeset")}
     partitions = [
         Partition(
             module.get("settings", {}).get("partition_name", ""),
@@ -156,21 +197,28 @@ def blueprint(text: str) -> Definition:
             ),
         )
         for module in modules
-        if _is(module, "partition")
+        if _is_module(module, "partition")
     ]
     variables = content.get("vars", {})
-    found = [*_problems_of_vars(variables, modules), *_problems_of_modules(modules)]
+    found = [*_variable_problems(variables, modules), *_module_problems(modules)]
     return Definition(tuple(partitions), tuple(found))
 
 
-def _is(module: Mapping[str, Any], name: str) -> bool:
+def _is_module(module: Mapping[str, Any], name: str) -> bool:
+    """Return whether a module of a blueprint is Slurm's module with this name.
+
+    Args:
+        module: The module's entry in the blueprint.
+        name: End of the name of the module's source, such as `nodeset`.
+    """
     return str(module.get("source", "")).endswith(_MODULE + name)
 
 
 def _blueprint_nodes(module: Mapping[str, Any]) -> Nodes:
+    """Return the nodes that a blueprint's module `nodeset` describes."""
     settings = module.get("settings", {})
     machine = settings.get("machine_type", "")
-    type_ = machine_types().get(machine, MachineType(cpus=0))
+    type_ = read_machine_types().get(machine, MachineType(cpus=0))
     # the Toolkit's default is one thread per core: half of the vCPUs
     threads = settings.get("advanced_machine_features", {}).get("threads_per_core", 1)
     accelerators = settings.get("guest_accelerator", [])
@@ -184,14 +232,20 @@ def _blueprint_nodes(module: Mapping[str, Any]) -> Nodes:
 
 
 def _toolkit_settings() -> dict[str, list[str]]:
-    """Return the names of the settings of each Cluster Toolkit module."""
+    """Return source of a Cluster Toolkit module → names of its settings."""
     content = yaml.safe_load((REPOSITORY / "provision/gcp/toolkit_variables.yaml").read_text())
     return msgspec.convert(content["modules"], dict[str, list[str]])
 
 
-def _problems_of_vars(
+def _variable_problems(
     variables: Mapping[str, Any], modules: list[Mapping[str, Any]]
 ) -> Iterator[str]:
+    """Yield what is wrong with a blueprint's variables: unknown, missing or contradictory ones.
+
+    Args:
+        variables: Name → value, the blueprint's `vars`.
+        modules: The modules of the blueprint.
+    """
     known = _toolkit_settings()
     settings = {name for module in modules for name in known.get(module.get("source", ""), ())}
     yield from (
@@ -205,8 +259,15 @@ def _problems_of_vars(
         yield f"vars: zone {zone} is not in region {region}"
 
 
-def _problems_of_modules(modules: list[Mapping[str, Any]]) -> Iterator[str]:
-    """Unknown modules and settings, `use` of what is not above, nodes and partitions left out."""
+def _module_problems(modules: list[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield what is wrong with the modules of a blueprint, one clause each.
+
+    Examples are unknown settings, a `use` of a module that does not come before, and nodes that no
+    partition uses.
+
+    Args:
+        modules: The modules in the order of the blueprint.
+    """
     settings_of = _toolkit_settings()
     above: set[str] = set()
     used: Counter[str] = Counter()
@@ -227,22 +288,26 @@ def _problems_of_modules(modules: list[Mapping[str, Any]]) -> Iterator[str]:
         above.add(id_)
     for module in modules:
         kinds = ("nodeset", "partition", "login")
-        if any(_is(module, kind) for kind in kinds) and used[module["id"]] != 1:
+        if any(_is_module(module, kind) for kind in kinds) and used[module["id"]] != 1:
             yield f"module {module['id']} is used {used[module['id']]} times instead of once"
-    if sum(_is(module, "controller") for module in modules) != 1:
+    if sum(_is_module(module, "controller") for module in modules) != 1:
         yield "there is not one controller"
     names = Counter(
         # as the Toolkit shortens them
         re.sub("[^a-z0-9]", "", module.get("settings", {}).get("name", module["id"]))[:14]
         for module in modules
-        if _is(module, "nodeset")
+        if _is_module(module, "nodeset")
     )
     yield from (f"nodes of {n} nodesets are called {name}" for name, n in names.items() if n > 1)
 
 
 # --- AWS: ParallelCluster, Parallel Computing Service
-def parallelcluster(text: str) -> Definition:
-    """Return the partitions of a ParallelCluster configuration."""
+def read_parallelcluster(text: str) -> Definition:
+    """Return the definition in a configuration of ParallelCluster.
+
+    Args:
+        text: Text of the configuration.
+    """
     queues = yaml.safe_load(text).get("Scheduling", {}).get("SlurmQueues", [])
     return Definition(
         tuple(
@@ -266,15 +331,22 @@ def parallelcluster(text: str) -> Definition:
 
 
 def _aws_nodes(machine: str, count: int) -> Nodes:
-    type_ = machine_types().get(machine, MachineType(cpus=0))
+    """Return the nodes of a partition on AWS.
+
+    Args:
+        machine: Type of instance.
+        count: Largest number of nodes.
+    """
+    type_ = read_machine_types().get(machine, MachineType(cpus=0))
     return Nodes(machine, count, type_.cpus, type_.gpus, type_.gpu_type)
 
 
 class _Template(yaml.SafeLoader):
-    """Reads CloudFormation's short functions: `!GetAtt A.B` and the like as their argument."""
+    """YAML loader for CloudFormation; a function such as `!GetAtt A.B` becomes its argument."""
 
 
-def _argument(loader: yaml.SafeLoader, _suffix: str, node: yaml.Node) -> Any:
+def _construct_argument(loader: yaml.SafeLoader, _suffix: str, node: yaml.Node) -> Any:
+    """Return the argument of a YAML tag, without the tag's meaning."""
     if isinstance(node, yaml.ScalarNode):
         return loader.construct_scalar(node)
     if isinstance(node, yaml.SequenceNode):
@@ -283,11 +355,15 @@ def _argument(loader: yaml.SafeLoader, _suffix: str, node: yaml.Node) -> Any:
     return loader.construct_mapping(node, deep=True)
 
 
-_Template.add_multi_constructor("!", _argument)
+_Template.add_multi_constructor("!", _construct_argument)
 
 
-def pcs(text: str) -> Definition:
-    """Return the partitions of a template with a cluster of Parallel Computing Service."""
+def read_pcs(text: str) -> Definition:
+    """Return the definition in a CloudFormation template for Parallel Computing Service.
+
+    Args:
+        text: Text of the template.
+    """
     resources = yaml.load(text, Loader=_Template)["Resources"]
     groups, queues = (
         {
@@ -317,17 +393,20 @@ def pcs(text: str) -> Definition:
 #: The files of this repository and their kinds.
 KINDS = {
     "provision/gcp/blueprint.yaml": Kind(
-        "gcp", blueprint, r"[a-z][a-z0-9-]*", "allowed: a small letter, then such, digits and -"
+        "gcp",
+        read_blueprint,
+        r"[a-z][a-z0-9-]*",
+        "allowed: a small letter, then such, digits and -",
     ),
     "provision/aws/parallelcluster.yaml": Kind(
         "aws",
-        parallelcluster,
+        read_parallelcluster,
         r"(?!default$)[a-z][a-z0-9-]{0,24}",
         "allowed: a small letter, then up to 24 such, digits and -, and not default",
     ),
     "provision/aws/pcs.yaml": Kind(
         "aws",
-        pcs,
+        read_pcs,
         r"(?!pcs_)[A-Za-z][A-Za-z0-9-]{2,24}",
         "allowed: a letter, then 2 to 24 letters, digits and -",
     ),

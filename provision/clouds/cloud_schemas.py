@@ -24,21 +24,24 @@ sys.exit(status)
 """
 
 
-def _output(*command: str) -> list[str]:
-    """Return the lines that a program printed if it failed; each names a file."""
+def _failed_output(*command: str) -> list[str]:
+    """Run a program; return the lines that it printed if it failed, else []."""
     environ = {**os.environ, "AWS_DEFAULT_REGION": "eu-central-1"}  # nothing is asked there
     done = subprocess.run(command, capture_output=True, text=True, env=environ, check=False)
     return (done.stdout + done.stderr).splitlines() if done.returncode else []
 
 
-def parallelcluster(*paths: Path) -> list[str]:
-    """Return what ParallelCluster's schema refuses; it covers no instance types and no regions."""
+def check_parallelcluster(*paths: Path) -> list[str]:
+    """Return the errors that ParallelCluster's schema finds in configurations; [] without errors.
+
+    The schema does not check names of instance types and regions.
+    """
     python = TOOLS / "aws-parallelcluster/bin/python"
-    return _output(str(python), "-c", _PARALLELCLUSTER, *map(str, paths))
+    return _failed_output(str(python), "-c", _PARALLELCLUSTER, *map(str, paths))
 
 
-def cloudformation(*paths: Path) -> list[str]:
-    """Return what cfn-lint refuses, by the resource types' own schemas."""
+def check_cloudformation(*paths: Path) -> list[str]:
+    """Return the errors that cfn-lint finds in CloudFormation templates; [] without errors."""
     lint = TOOLS / "cfn-lint/bin/cfn-lint"
     options = ("--regions", "eu-central-1", "--format", "parseable")
-    return _output(str(lint), *options, "--", *map(str, paths))
+    return _failed_output(str(lint), *options, "--", *map(str, paths))

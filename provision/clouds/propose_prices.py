@@ -20,9 +20,9 @@ from typing import Any
 
 
 def main() -> None:
-    """Print the entries as YAML.
+    """Print platform entries as YAML.
 
-    Exit with a message without gpuhunt, catalogue or offer.
+    Exit with a message if gpuhunt is not installed, or if it has no catalogue or no such offer.
     """
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("provider", help="such as aws, gcp, azure, nebius, verda")
@@ -60,15 +60,15 @@ def describe_platforms(offers: Iterable[Any], version: str, nodes_max: int) -> s
     """Return the entries of `platforms` as YAML: one for each instance type and location.
 
     Args:
-        offers: Items of gpuhunt's catalogue.
+        offers: Items of gpuhunt's catalogue; of equal names, the cheapest is used.
         version: Version of the catalogue, which begins with its date.
-        nodes_max: Value of `nodes_max`.
+        nodes_max: Value of the key `nodes_max` in each entry.
     """
     source = f"gpuhunt {metadata.version('gpuhunt')}, catalogue {version}"
-    date = date_of_catalogue(version)
+    date = catalogue_date(version)
     cheapest: dict[str, Any] = {}
     for offer in sorted(offers, key=lambda each: each.price):
-        cheapest.setdefault(name_of_platform(offer), offer)
+        cheapest.setdefault(platform_name(offer), offer)
     lines = [
         f"# Proposed from {source}. Nothing was changed: check the prices with your provider,",
         "# add your partition, then paste the entries that you use.",
@@ -93,14 +93,17 @@ def describe_platforms(offers: Iterable[Any], version: str, nodes_max: int) -> s
     return "\n".join([*lines, ""])
 
 
-def name_of_platform(offer: Any) -> str:
-    """Return the name of an offer's platform, such as `verda-1h100.80s.30v-fin-01`."""
+def platform_name(offer: Any) -> str:
+    """Return the name for the platform of an offer, such as `verda-1h100.80s.30v-fin-01`."""
     words = [offer.provider, offer.instance_name, offer.location, *(["spot"] * offer.spot)]
     return re.sub(r"[^a-z0-9._-]+", "-", "-".join(words).lower())[:100]
 
 
-def date_of_catalogue(version: str) -> str:
-    """Return the date of a catalogue by its version, such as 20261128-1; today without one."""
+def catalogue_date(version: str) -> str:
+    """Return the date with which the version of a catalogue begins, as YYYY-MM-DD.
+
+    If it begins with no date, return today's date.
+    """
     found = re.match(r"(\d{4})(\d{2})(\d{2})", version)
     return "-".join(found.groups()) if found else datetime.now(UTC).date().isoformat()
 

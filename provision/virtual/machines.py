@@ -16,7 +16,15 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from .network import SWITCH, SYSTEM_PATH, command, host_link, namespace, namespaces, plug
+from .network import (
+    SWITCH,
+    SYSTEM_PATH,
+    host_link_name,
+    list_namespaces,
+    namespace_file,
+    run_command,
+    set_port,
+)
 from .plan import CONTROLLER, DATABASE, Plan
 
 #: Until something that takes a moment on an idle machine is given up.
@@ -29,6 +37,16 @@ PACKAGES = Path(__file__).parents[1]
 
 
 def wait_until(condition: Callable[[], bool], what: str, seconds: float = WAIT_SECONDS) -> None:
+    """Wait until a condition is true.
+
+    Args:
+        condition: Returns whether it is.
+        what: The condition in words, for the error.
+        seconds: Longest wait.
+
+    Raises:
+        RuntimeError: The condition is still false after this time.
+    """
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -36,39 +54,57 @@ def wait_until(condition: Callable[[], bool], what: str, seconds: float = WAIT_S
         time.sleep(0.02)
 
 
-def environment(root: Path) -> dict[str, str]:
-    """Return the daemons' environment: nothing of the caller's, who may be in another Slurm job."""
+def daemon_environment(root: Path) -> dict[str, str]:
+    """Return the environment variables for the daemons and programs of the cluster at `root`.
+
+    Variables of the caller are left out, because the caller may run in a job of another Slurm.
+    """
     return {"PATH": SYSTEM_PATH, "HOME": "/root", "SLURM_CONF": str(root / "etc/slurm.conf")}
 
 
 # --- processes --------------------------------------------------------------------------------
 
 
-def processes(file: Path) -> Iterator[int]:
-    """Yield the processes inside one namespace, without zombies."""
+def list_processes(file: Path) -> Iterator[int]:
+    """Yield the ids of the processes in a network namespace, without zombies.
+
+    Args:
+        file: The file of the namespace, from `network.namespace_file`.
+    """
     wanted = os.stat(file)
     for entry in os.listdir("/proc"):
-        if entry.isdigit() and inside(int(entry), wanted):
+        if entry.isdigit() and is_inside(int(entry), wanted):
             yield int(entry)
 
 
-def inside(pid: int, wanted: os.stat_result) -> bool:
+def is_inside(pid: int, wanted: os.stat_result) -> bool:
+    """Return whether a process is in a network namespace; False if it has ended.
+
+    Args:
+        pid: Process id.
+        wanted: `os.stat` of the file of the namespace.
+    """
     try:
         return os.path.samestat(os.stat(f"/proc/{pid}/ns/net"), wanted)
     except OSError:
         return False
 
 
-def kill(file: Path, only: str | None = None) -> int:
-    """SIGKILL the processes of a namespace, or those named `only`; returns how many."""
+def kill_processes(file: Path, only: str | None = None) -> int:
+    """Send SIGKILL to processes in a network namespace; return their number.
+
+    Args:
+        file: The file of the namespace.
+        only: Name of the processes to kill; None: all.
+    """
     wanted, killed = os.stat(file), 0
-    for pid in processes(file):
+    for pid in list_processes(file):
         try:
             handle = os.pidfd_open(pid)
         except ProcessLookupError:
             continue
         # asked again with the handle in hand: a reused pid cannot be hit
-        if inside(pid, wanted) and (only is None or process_name(pid) == only):
+        if is_inside(pid, wanted) and (only is None or process_name(pid) == only):
             with contextlib.suppress(ProcessLookupError):  # it ended in this moment
                 signal.pidfd_send_signal(handle, signal.SIGKILL)
             killed += 1
@@ -77,6 +113,7 @@ def kill(file: Path, only: str | None = None) -> int:
 
 
 def process_name(pid: int) -> str:
+    """Return the command name of a process; "" if it has ended."""
     try:
         return Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:
@@ -84,7 +121,7 @@ def process_name(pid: int) -> str:
 
 
 def start_time(pid: int) -> str:
-    """Return when a process began, in ticks since the boot; empty if there is no such process."""
+    """Return when a process began, in clock ticks since the boot; "" if it does not exist."""
     try:
         # the name, in parentheses, may have blanks and parentheses itself
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
@@ -93,13 +130,18 @@ def start_time(pid: int) -> str:
 
 
 def kill_all(file: Path) -> None:
-    wait_until(lambda: kill(file) == 0, f"killing the processes of {file.name}")
+    """Kill all processes in a network namespace, and wait until none is left.
+
+    Args:
+        file: The file of the namespace.
+    """
+    wait_until(lambda: kill_processes(file) == 0, f"killing the processes of {file.name}")
 
 
 def init_process(root: Path, machine: str) -> int | None:
-    """Return the machine's process 1, by its pid on the host; None when its power is off."""
-    file = namespace(root, machine)
-    for pid in processes(file) if file.exists() else ():
+    """Return the host's id of a machine's process 1; None if the machine has no power."""
+    file = namespace_file(root, machine)
+    for pid in list_processes(file) if file.exists() else ():
         try:
             status = Path(f"/proc/{pid}/status").read_text()
         except OSError:
@@ -110,13 +152,19 @@ def init_process(root: Path, machine: str) -> int | None:
     return None
 
 
-def daemon(machine: str) -> str:
-    """Return the name of a machine's Slurm daemon."""
+def daemon_name(machine: str) -> str:
+    """Return the name of a machine's Slurm daemon: slurmctld, slurmdbd or slurmd."""
     return {CONTROLLER: "slurmctld", DATABASE: "slurmdbd"}.get(machine, "slurmd")
 
 
 def daemon_command(root: Path, machine: str, booted: bool = False) -> list[str]:
-    """Return the command line that starts a machine's Slurm daemon in the background."""
+    """Return the command line that starts a machine's Slurm daemon in the background.
+
+    Args:
+        root: The root folder of the cluster.
+        machine: Name of the machine.
+        booted: Whether the machine is just booting, so that Slurm gives up the jobs it had before.
+    """
     if machine == CONTROLLER:
         return ["slurmctld"]
     if machine == DATABASE:
@@ -126,13 +174,20 @@ def daemon_command(root: Path, machine: str, booted: bool = False) -> list[str]:
     return ["slurmd", "-N", machine, *(["-b"] if booted else [])]
 
 
-def daemon_runs(root: Path, machine: str) -> bool:
-    names = map(process_name, processes(namespace(root, machine)))
-    return daemon(machine) in names
+def is_daemon_running(root: Path, machine: str) -> bool:
+    """Return whether the Slurm daemon of a machine is running."""
+    names = map(process_name, list_processes(namespace_file(root, machine)))
+    return daemon_name(machine) in names
 
 
 def spawn(root: Path, log: str, *words: str | Path) -> subprocess.Popen[bytes]:
-    """Start a background process that survives this one and holds none of its files."""
+    """Start a background process that keeps running after the end of this process.
+
+    Args:
+        root: The root folder of the cluster.
+        log: Name of the file in the folder `log` to which output and errors are appended.
+        *words: The command line.
+    """
     with (root / "log" / log).open("ab") as output:
         return subprocess.Popen(
             words,
@@ -140,12 +195,17 @@ def spawn(root: Path, log: str, *words: str | Path) -> subprocess.Popen[bytes]:
             stdout=output,
             stderr=output,
             cwd="/",
-            env=environment(root),
+            env=daemon_environment(root),
             start_new_session=True,
         )
 
 
 def start_munged(root: Path) -> None:
+    """Start the munged of all machines, in the namespace of the switch; wait until it listens.
+
+    Raises:
+        RuntimeError: It does not start.
+    """
     run = root / "run"
     (run / "munge.key").write_bytes(os.urandom(128))
     (run / "munge.key").chmod(0o400)
@@ -154,7 +214,7 @@ def start_munged(root: Path) -> None:
     munged = spawn(
         root,
         "munged.log",
-        *("nsenter", f"--net={namespace(root, SWITCH)}", "munged", "--foreground", "--force"),
+        *("nsenter", f"--net={namespace_file(root, SWITCH)}", "munged", "--foreground", "--force"),
         *(f"--socket={run}/munge.socket", f"--key-file={run}/munge.key"),
         *(f"--pid-file={run}/munged.pid", f"--seed-file={run}/munge.seed"),
         *(f"--log-file={root}/log/munged.log",),
@@ -169,14 +229,22 @@ def start_munged(root: Path) -> None:
 
 
 def power_on(plan: Plan, machine: str) -> subprocess.Popen[bytes]:
-    """Boot a machine: its own namespaces, node-init in them, its daemon."""
+    """Boot a machine: connect it, make its namespaces, and start node-init and the daemon in them.
+
+    Args:
+        plan: The plan of the cluster.
+        machine: Name of the machine.
+
+    Returns:
+        The process that runs node-init; it ends with the machine.
+    """
     root, address = plan.root, plan.machines[machine]
-    plug(plan, machine, "up")
+    set_port(plan, machine, "up")
     (root / "spool" / machine).mkdir(exist_ok=True)
     return spawn(
         root,
         f"boot.{machine}.log",
-        *("nsenter", f"--net={namespace(root, machine)}"),
+        *("nsenter", f"--net={namespace_file(root, machine)}"),
         # --ipc: MPI's ranks on two machines must not take the memory of one for shared
         *("unshare", "--uts", "--ipc", "--mount", "--pid", "--fork", "--kill-child"),
         *("--mount-proc", str(NODE_INIT), machine),
@@ -186,23 +254,38 @@ def power_on(plan: Plan, machine: str) -> subprocess.Popen[bytes]:
 
 
 def power_off(plan: Plan, machine: str) -> None:
-    """Cut a machine's power: kill all of its processes at once."""
-    plug(plan, machine, "down")  # first: a machine without power sends nothing
-    kill_all(namespace(plan.root, machine))
+    """Cut a machine's power: disconnect it and kill all of its processes at once."""
+    set_port(plan, machine, "down")  # first: a machine without power sends nothing
+    kill_all(namespace_file(plan.root, machine))
 
 
-def start_power(root: Path) -> None:
-    """Start the process that powers nodes up and down as the controller's programs ask.
+def start_power_process(root: Path) -> None:
+    """Start the process that boots nodes and cuts their power on requests from the controller.
 
-    It is in the switch's namespace: none of the cluster's machines, and gone with the cluster.
+    It runs in the namespace of the switch: it belongs to no machine, and ends with the cluster.
     """
     os.mkfifo(root / "run/power")
-    in_switch = ("nsenter", f"--net={namespace(root, SWITCH)}", "env", f"PYTHONPATH={PACKAGES}")
+    in_switch = (
+        "nsenter",
+        f"--net={namespace_file(root, SWITCH)}",
+        "env",
+        f"PYTHONPATH={PACKAGES}",
+    )
     spawn(root, "power.log", *in_switch, sys.executable, "-m", f"{__package__}.power", str(root))
 
 
-def enter(root: Path, machine: str, words: list[str], directory: str) -> list[str]:
-    """Return the command line that runs `words` on a machine."""
+def command_on_machine(root: Path, machine: str, words: list[str], directory: str) -> list[str]:
+    """Return the command line that runs a command on a machine.
+
+    Args:
+        root: The root folder of the cluster.
+        machine: Name of the machine.
+        words: The command.
+        directory: Its working directory.
+
+    Raises:
+        RuntimeError: The machine has no power.
+    """
     init = init_process(root, machine)
     if init is None:
         raise RuntimeError(f"{machine} is not running")
@@ -213,24 +296,29 @@ def enter(root: Path, machine: str, words: list[str], directory: str) -> list[st
 # --- the end ----------------------------------------------------------------------------------
 
 
-def remove(root: Path, keep_logs: bool = False) -> None:
-    """Remove all processes, namespaces, links and files of the cluster, however it was left."""
+def remove_cluster(root: Path, keep_logs: bool = False) -> None:
+    """Remove all processes, namespaces, links and files of a cluster, also after a failed start.
+
+    Args:
+        root: The root folder of the cluster. Nothing happens if it does not exist.
+        keep_logs: Whether the logs and the plan stay in the folder.
+    """
     if not root.exists():
         return
-    existing = namespaces(root)
-    if (switch := namespace(root, SWITCH)) in existing:
+    existing = list_namespaces(root)
+    if (switch := namespace_file(root, SWITCH)) in existing:
         kill_all(switch)  # whatever boots nodes
     for file in existing:
-        kill(file)  # all at once, so that no machine reacts to the death of another
+        kill_processes(file)  # all at once, so that no machine reacts to the death of another
     for file in existing:
         kill_all(file)
-    link = Path("/sys/class/net") / host_link(root)
+    link = Path("/sys/class/net") / host_link_name(root)
     if link.exists():
         with contextlib.suppress(RuntimeError):  # it may just be going away with the switch
-            command("ip", "link", "delete", link.name)
+            run_command("ip", "link", "delete", link.name)
         wait_until(lambda: not link.exists(), f"removing the link {link.name}")
     for file in existing:
-        command("umount", file)
+        run_command("umount", file)
     if keep_logs:
         for entry in root.iterdir():
             if entry.name not in ("log", "cluster.json"):

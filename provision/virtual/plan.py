@@ -22,7 +22,14 @@ PRIVATE_NETWORKS = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")
 
 @dataclass(frozen=True)
 class Partition:
-    """Slurm partition and its nodes, which are named after it: cpu1, cpu2 and so on."""
+    """A Slurm partition with its nodes, which are named after it: cpu1, cpu2 and so on.
+
+    Attributes:
+        name: Name of the partition.
+        nodes: Number of nodes.
+        cpus: CPUs that each node declares to Slurm.
+        gpus: GPUs that each node declares to Slurm.
+    """
 
     name: str
     nodes: int
@@ -31,16 +38,26 @@ class Partition:
 
     @property
     def prefix(self) -> str:
+        """Name of a node without its number; a hyphen ends it if the partition ends in a digit."""
         # "v100" and "v1001" would be hard to tell apart: v100-1
         return self.name + "-" if self.name[-1].isdigit() else self.name
 
     @property
     def node_names(self) -> list[str]:
+        """Names of the nodes, in the order of their numbers."""
         return [f"{self.prefix}{number}" for number in range(1, self.nodes + 1)]
 
 
 def parse_partition(text: str, cpus: int) -> Partition:
-    """Read NAME:NODES[:gpus=G][:cpus=C]; raises ValueError with the reason."""
+    """Return the partition that a text `NAME:NODES[:gpus=G][:cpus=C]` describes.
+
+    Args:
+        text: The text.
+        cpus: CPUs of each node if the text sets none.
+
+    Raises:
+        ValueError: The text has another form.
+    """
     match = re.fullmatch(r"([a-z][a-z0-9-]*):(\d+)((?::(?:gpus|cpus)=\d+)*)", text)
     if match is None:
         raise ValueError(f"'{text}' is not NAME:NODES[:gpus=G][:cpus=C], NAME in lower case")
@@ -50,7 +67,15 @@ def parse_partition(text: str, cpus: int) -> Partition:
 
 
 def check_partitions(root: Path, partitions: tuple[Partition, ...]) -> None:
-    """Raise ValueError with the reason if no cluster at `root` can be made of these partitions."""
+    """Check that a cluster can have these partitions.
+
+    Args:
+        root: The root folder of the cluster; a long path leaves less room for node names.
+        partitions: The partitions.
+
+    Raises:
+        ValueError: It cannot; the message is the reason.
+    """
     names = [name for partition in partitions for name in partition.node_names]
     if any(partition.nodes < 1 or partition.cpus < 1 for partition in partitions):
         raise ValueError("each partition needs at least one node, and each node one CPU")
@@ -71,7 +96,15 @@ def check_partitions(root: Path, partitions: tuple[Partition, ...]) -> None:
 
 
 def free_subnet(taken: list[IPv4Network], seed: str) -> IPv4Network:
-    """Choose a private /24 that overlaps none of `taken`; the same seed asks for the same ones."""
+    """Return a private /24 network that overlaps no network in `taken`.
+
+    Args:
+        taken: The networks to avoid.
+        seed: Seed of the choice: the same seed tries the same networks in the same order.
+
+    Raises:
+        RuntimeError: No such network was found.
+    """
     dice = random.Random(seed)
     for pool in map(IPv4Network, PRIVATE_NETWORKS):
         for _ in range(100):
@@ -84,31 +117,46 @@ def free_subnet(taken: list[IPv4Network], seed: str) -> IPv4Network:
 
 @dataclass(frozen=True)
 class PowerSaving:
-    """Nodes that Slurm boots when a job wants them, and powers down when they have been idle."""
+    """Times of a cluster whose nodes boot when a job needs them and are powered down when idle.
 
-    #: Between Slurm's wish for a node and the moment at which the node has power, in seconds.
+    Attributes:
+        boot_s: Seconds from the request of the controller until a node has power.
+        idle_s: Seconds after which an idle node is powered down.
+    """
+
     boot_s: int
-    #: Until an idle node is powered down, in seconds.
     idle_s: int
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What a cluster is asked to be."""
+    """The partitions and services of a cluster.
+
+    Attributes:
+        partitions: The partitions.
+        accounting: Whether a machine `database` runs slurmdbd and its database, and Slurm enforces
+            limits.
+        power_saving: Times of power saving; None: all nodes are always on.
+        memory_limits: Whether Slurm ends jobs that use more memory than they request.
+        urgent: Whether a further partition has all nodes, and its jobs preempt all other jobs.
+    """
 
     partitions: tuple[Partition, ...]
-    #: A machine with slurmdbd and its database, and limits enforced.
     accounting: bool = False
     power_saving: PowerSaving | None = None
-    #: Jobs that use more memory than they have asked for are ended.
     memory_limits: bool = False
-    #: A partition of all nodes whose jobs preempt those of the others.
     urgent: bool = False
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that is decided before anything is started; kept in ROOT/cluster.json."""
+    """The plan of a cluster: where it is and what it consists of, kept in ROOT/cluster.json.
+
+    Attributes:
+        root: The root folder of the cluster.
+        subnet: The network of its machines and the host.
+        shape: Its partitions and services.
+    """
 
     root: Path
     subnet: IPv4Network
@@ -116,33 +164,38 @@ class Plan:
 
     @property
     def partitions(self) -> tuple[Partition, ...]:
+        """The partitions of the cluster, without the partition `urgent`."""
         return self.shape.partitions
 
     @property
     def host_address(self) -> str:
+        """IPv4 address of the host in the cluster's network."""
         return self._address(1)
 
     @property
     def nodes(self) -> dict[str, str]:
-        """Name → IPv4 address of the nodes, partition by partition."""
+        """Name → IPv4 address of each node, partition by partition."""
         names = [name for partition in self.partitions for name in partition.node_names]
         return {name: self._address(FIRST_NODE_ADDRESS + i) for i, name in enumerate(names)}
 
     @property
     def machines(self) -> dict[str, str]:
-        """Name → IPv4 address, in the order in which they boot: those that Slurm needs, nodes."""
+        """Name → IPv4 address of each machine: database if any, controller, then the nodes."""
         database = {DATABASE: self._address(3)} if self.shape.accounting else {}
         return {**database, CONTROLLER: self._address(2), **self.nodes}
 
     def _address(self, number: int) -> str:
+        """Return the IPv4 address with this number in the cluster's network."""
         return str(self.subnet.network_address + number)
 
     def save(self) -> None:
+        """Write the plan to ROOT/cluster.json."""
         content = {"subnet": str(self.subnet), "shape": asdict(self.shape)}
         (self.root / "cluster.json").write_text(json.dumps(content, indent=2) + "\n")
 
     @classmethod
     def load(cls, root: Path) -> Plan:
+        """Return the plan in ROOT/cluster.json."""
         content = json.loads((root / "cluster.json").read_text())
         shape = content["shape"]
         saving = shape["power_saving"]
@@ -159,7 +212,7 @@ class Plan:
         )
 
     def write_files(self) -> None:
-        """Write the settings of Slurm and of its machines to ROOT/etc."""
+        """Write the hosts file, Slurm configuration files and power-saving programs to ROOT/etc."""
         machines = "".join(f"{address} {name}\n" for name, address in self.machines.items())
         # whatever this machine knows, but should it be called cpu1 itself: not that
         own = Path("/etc/hosts").read_text().splitlines(keepends=True)
@@ -181,6 +234,7 @@ class Plan:
                 file.chmod(0o600)
 
     def gres_conf(self) -> str:
+        """Return the text of gres.conf, which declares the GPUs of the nodes."""
         # Slurm wants a device file behind each GPU; copies of /dev/null serve
         return "".join(
             f"NodeName={','.join(p.node_names)} Name=gpu File={self.root}/dev/gpu[0-{p.gpus - 1}]\n"
@@ -189,6 +243,7 @@ class Plan:
         )
 
     def slurm_conf(self) -> str:
+        """Return the text of slurm.conf."""
         saving = self.shape.power_saving
         text = SLURM_CONF.format(root=self.root, controller=self.machines[CONTROLLER])
         text += MEMORY_LIMITS if self.shape.memory_limits else NO_LIMITS

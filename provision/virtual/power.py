@@ -13,7 +13,14 @@ from .plan import RESUME, Plan
 
 
 def serve(plan: Plan, boot_s: int) -> None:
-    """Do what is asked, for ever; a node that boots is suspended like one that runs."""
+    """Boot nodes and cut their power on requests from the controller, without end.
+
+    A request to suspend a node also cancels a boot that has not begun.
+
+    Args:
+        plan: The plan of the cluster.
+        boot_s: Seconds from the request to boot a node until the boot.
+    """
     boots: dict[str, threading.Timer] = {}
     # for writing, too: otherwise it would be at its end whenever nobody writes
     with open(os.open(plan.root / "run/power", os.O_RDWR)) as requests:

@@ -19,7 +19,7 @@ def problems(name: str, old: str = "", new: str = "") -> list[str]:
     """What is wrong with a definition after the first `old` in it has become `new`."""
     text = (REPOSITORY / name).read_text()
     assert old in text
-    return cloud_definitions.problems(KINDS[name], text.replace(old, new, 1), PLATFORMS)
+    return cloud_definitions.find_problems(KINDS[name], text.replace(old, new, 1), PLATFORMS)
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -81,7 +81,7 @@ def test_a_change_of_the_platforms_is_found(name: str) -> None:
         for key, platform in PLATFORMS.items()
     }
     text = (REPOSITORY / name).read_text()
-    found = cloud_definitions.problems(kind, text, changed)
+    found = cloud_definitions.find_problems(kind, text, changed)
     ours = [key for key, platform in PLATFORMS.items() if platform.cloud == kind.cloud]
     assert {problem.split(":")[0].removeprefix("platform ") for problem in found} == {
         key for key in ours if PLATFORMS[key].instance_type != "p3.2xlarge"
@@ -100,7 +100,7 @@ def broken(name: str, old: str, new: str, folder: Path) -> Path:
 @pytest.mark.full
 def test_parallelcluster_accepts_its_definition_and_finds_an_error(tmp_path: Path) -> None:
     wrong = broken(PARALLELCLUSTER, "ScaledownIdletime", "ScaleDownIdleTime", tmp_path)
-    (found,) = cloud_schemas.parallelcluster(REPOSITORY / PARALLELCLUSTER, wrong)
+    (found,) = cloud_schemas.check_parallelcluster(REPOSITORY / PARALLELCLUSTER, wrong)
     assert found.startswith(str(wrong)) and "ScaleDownIdleTime" in found
 
 
@@ -108,7 +108,7 @@ def test_parallelcluster_accepts_its_definition_and_finds_an_error(tmp_path: Pat
 def test_cfn_lint_accepts_the_templates_and_finds_an_error(tmp_path: Path) -> None:
     templates = [REPOSITORY / "provision/aws/network.yaml", REPOSITORY / PCS]
     wrong = broken(PCS, "MaxInstanceCount: 10", "MaxInstances: 10", tmp_path)
-    found = cloud_schemas.cloudformation(*templates, wrong)
+    found = cloud_schemas.check_cloudformation(*templates, wrong)
     assert found and all(line.startswith(str(wrong)) for line in found)
     assert any("MaxInstances" in line for line in found)
 

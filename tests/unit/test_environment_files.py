@@ -90,7 +90,7 @@ TOOLS = [f"tests/tools/{path.name}" for path in (REPOSITORY / "tests/tools").glo
 LOCKS = [*PARTS, *sorted(TOOLS), *OF_EXAMPLES]
 
 
-@pytest.mark.parametrize(("one", "other"), itertools.combinations(PARTS, 2))
+@pytest.mark.parametrize(("one", "other"), [*itertools.combinations(PARTS, 2)])
 def test_parts_of_the_environment_agree(one: str, other: str) -> None:
     """They are installed together, in any choice: a common package has the same version."""
     first, second = pinned(one), pinned(other)

@@ -254,7 +254,7 @@ def test_the_observer_of_fit_runs_the_environments_own_sitecustomize(tmp_path: P
 LATE = """
 import types
 import tfscaling_observe_fit as of_fit
-observe = of_fit._observe()
+observe = of_fit._load_observe()
 observe.INTERVAL_S = 0.0
 trace = observe.Trace(observe.os.environ[observe.VARIABLE])
 fit = of_fit._Fit(types.SimpleNamespace(trace=trace), None, {})
@@ -298,7 +298,7 @@ class Model:
             each.on_test_begin()
             each.on_test_end({"number": numbers.pop()})
 
-observe = of_fit._observe()
+observe = of_fit._load_observe()
 observer = of_fit._Observer(observe.Trace(observe.os.environ[observe.VARIABLE]))
 callbacks = types.SimpleNamespace(Callback=Callback)
 observer._patch(types.SimpleNamespace(Model=Model, callbacks=callbacks))

@@ -62,22 +62,27 @@ def compare_random_models(
     """Compare models with `fit`, in all ways or, if they are few, in two ways on two replicas.
 
     A model that ends a process is a problem. It is trained again alone, and the others without it.
+    A model that differs is trained again, by `fit` also with the examples of each batch in other
+    orders: its optimizer may make roundings large, as of a gradient that is zero but for them.
     """
     print(f"{words}: random models {numbers.start} to {numbers.stop - 1}")
     problems: list[str] = []
     deviations: dict[str, float] = {}
     cpu_s, compared = 0.0, 0
     parts = [numbers[n : n + MODELS_OF_PROCESS] for n in range(0, len(numbers), MODELS_OF_PROCESS)]
-    while parts:
-        part = parts.pop(0)
-        own_words = f"{words}:{part.start}:{part.stop}:{int(are_few)}"
-        place = folder / f"{part.start}-{part.stop}"
+    differing: list[range] = []
+    while parts or differing:
+        grow_roundings = not parts
+        part = (parts or differing).pop(0)
+        own_words = f"{words}:{part.start}:{part.stop}:{int(are_few)}:{int(grow_roundings)}"
+        place = folder / own_words.replace(":", "-")
         place.mkdir()
         try:
             found = trained(place, own_words, 2 if are_few else 4)
         except RankFailedError as error:
             problems.append(f"{own_words}: {error}")
-            parts[:0] = parts_around_failure(part, error.log)
+            if not grow_roundings:
+                parts[:0] = parts_around_failure(part, error.log)
             continue
         cases = dict(oracle_rank.cases_of(own_words))
         assert found.keys() == cases.keys()
@@ -93,13 +98,18 @@ def compare_random_models(
                 of_ways = check(name, case, found[name])
             except AssertionError as error:
                 print(f"not equal: {error}")
-                problems.append(str(error))
+                if grow_roundings:
+                    problems.append(str(error))
+                else:
+                    number = int(name.rpartition(" ")[2])
+                    differing.append(range(number, number + 1))
                 continue
             compared += 1
             for way, value in of_ways.items():
                 deviations[way] = max(value, deviations.get(way, 0.0))
             largest = max(of_ways.values())
-            print(f"{name}, {case.precision}: deviation {largest:.1e}, {own_s:.0f} s of CPU")
+            allowed = ", allowed by other orders" if grow_roundings else ""
+            print(f"{name}, {case.precision}: deviation {largest:.1e}, {own_s:.0f} s{allowed}")
     print("largest deviations:", {way: f"{value:.1e}" for way, value in deviations.items()})
     print(f"{compared} of {len(numbers)} models are equal, {cpu_s:.0f} s of CPU")
     return Comparison(compared, deviations, problems)

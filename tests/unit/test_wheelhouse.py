@@ -15,7 +15,7 @@ OWN = wheelhouse.own_target()
 
 
 def pins(target: Target) -> set[str]:
-    return {p.requirement.split()[0] for p in wheelhouse.packages(LOCK.read_text(), target)}
+    return {p.requirement.split()[0] for p in wheelhouse.read_packages(LOCK.read_text(), target)}
 
 
 def test_the_markers_of_the_lock_are_those_of_the_target() -> None:
@@ -26,7 +26,7 @@ def test_the_markers_of_the_lock_are_those_of_the_target() -> None:
 
 
 def test_every_package_has_the_hashes_of_its_own_entry() -> None:
-    found = {p.name: p for p in wheelhouse.packages(LOCK.read_text(), OWN)}
+    found = {p.name: p for p in wheelhouse.read_packages(LOCK.read_text(), OWN)}
     assert len(found) > 60
     assert found["connection-pool"].files == 1
     assert all(p.requirement.count("--hash=sha256:") == p.files > 0 for p in found.values())
@@ -42,7 +42,7 @@ def test_every_package_has_the_hashes_of_its_own_entry() -> None:
     ],
 )
 def test_the_oldest_glibc_of_a_wheel(name: str, glibc: tuple[int, int]) -> None:
-    assert wheelhouse.glibc_of(name) == glibc
+    assert wheelhouse.required_glibc(name) == glibc
 
 
 def test_no_wheel_for_a_newer_glibc_is_asked_for() -> None:
@@ -74,17 +74,17 @@ def test_a_whole_wheelhouse_is_taken(
 ) -> None:
     folder, lock = made
     monkeypatch.chdir(tmp_path)
-    wheelhouse.check(folder, [lock])
-    assert wheelhouse.take(folder) == [Path("results/datasets/d.npz")]
+    wheelhouse.check_wheelhouse(folder, [lock])
+    assert wheelhouse.copy_datasets(folder) == [Path("results/datasets/d.npz")]
     assert Path("results/datasets/d.npz").read_text() == "datasets/d.npz"
     Path("results/datasets/d.npz").write_text("mine")
-    assert wheelhouse.take(folder) == []
+    assert wheelhouse.copy_datasets(folder) == []
     assert Path("results/datasets/d.npz").read_text() == "mine"
 
 
 def refused(folder: Path, *locks: Path) -> str:
     with pytest.raises(WheelhouseError) as error:
-        wheelhouse.check(folder, locks)
+        wheelhouse.check_wheelhouse(folder, locks)
     return str(error.value)
 
 
@@ -121,7 +121,7 @@ def test_changed_and_missing_files_and_folders_are_named(made: tuple[Path, Path]
     (data,) = (folder / "datasets").iterdir()
     data.write_text("other")
     with pytest.raises(WheelhouseError, match="d.npz"):
-        wheelhouse.take(folder)
+        wheelhouse.copy_datasets(folder)
     (wheel,) = (folder / "wheels").iterdir()
     wheel.write_text("other")
     assert str(wheel) in refused(folder, lock)
@@ -133,5 +133,5 @@ def test_changed_and_missing_files_and_folders_are_named(made: tuple[Path, Path]
 def test_a_folder_of_other_files_is_not_emptied(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(WheelhouseError):
-        wheelhouse.make(tmp_path, [], OWN, [])
+        wheelhouse.make_wheelhouse(tmp_path, [], OWN, [])
     assert (tmp_path / "thesis.tex").exists()

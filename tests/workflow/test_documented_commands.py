@@ -118,7 +118,7 @@ def test_make_has_the_target(command: str) -> None:
 def test_the_virtual_cluster_takes_the_command(command: str) -> None:
     parse = (
         "import sys, pathlib; from virtual import cli; "
-        "cli.parser(pathlib.Path('.cluster'), 'cluster').parse_args(sys.argv[1:])"
+        "cli.make_parser(pathlib.Path('.cluster'), 'cluster').parse_args(sys.argv[1:])"
     )
     words = [sys.executable, "-c", parse, *shlex.split(command)[1:]]
     done = subprocess.run(words, cwd=VIRTUAL.parent, capture_output=True, text=True, check=False)

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import secrets
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -15,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from project import Project
+from project import BIN, REPOSITORY, Project
+from tfscaling.page.plot_registry import PLOTS
 
 #: Runs as a line of `setup` and in the program: commands of all processes with a secret, as a user
 #: sees them who owns none of them where this one may become another.
@@ -184,6 +186,90 @@ def test_secrets_of_a_run_are_in_no_command_no_open_file_and_no_reason(tmp_path:
     texts = {path: path.read_bytes() for path in opened}
     assert not [p for p, text in texts.items() if any(v.encode() in text for v in values)]
     assert not (project.folder / ".snakemake").stat().st_mode & 0o077
+
+
+@pytest.mark.parametrize("target", ["partial", "plan", "clean_runs"])
+def test_the_first_command_in_a_folder_makes_all_files_for_its_owner_alone(
+    target: str, tmp_path: Path
+) -> None:
+    """Whatever rights the user's umask gives; each command restricts it by itself."""
+    project = Project(tmp_path)
+    recipe = {"program": ["true"], "per_replica_batch_size": 1, "epochs": 1}
+    project.overlay(
+        {
+            "grid": [{"platform": "laptop", "strategy": "own", "recipe": "user", "nodes": 1}],
+            "recipes": {"user": recipe},
+            "plots": dict.fromkeys(PLOTS),
+        }
+    )
+    before = os.umask(umask := random.choice([0o002, 0o022, 0o000]))
+    try:
+        project.snakemake(target)
+    finally:
+        os.umask(before)
+    # what is in Snakemake's folder, others cannot reach
+    made = [*(tmp_path / "results").rglob("*"), tmp_path / "results", tmp_path / ".snakemake"]
+    assert len(made) > 3
+    assert not [path for path in made if path.stat().st_mode & 0o077], oct(umask)
+
+
+#: Stands for Apptainer: runs the command after the image.
+APPTAINER = """#!/bin/sh
+until [ "$1" = image ]; do shift; done
+shift
+exec "$@"
+"""
+
+
+@pytest.mark.full
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+@pytest.mark.parametrize("engine", [None, "apptainer"])
+def test_no_process_is_started_with_a_secret_however_short_it_lives(
+    engine: str | None, tmp_path: Path
+) -> None:
+    """The kernel lists each command line of a sweep, from Snakemake's to the program's."""
+    project = Project(tmp_path)
+    (tmp_path / "user.py").touch()
+    (tmp_path / "image").touch()
+    (fake := tmp_path / "bin/apptainer").parent.mkdir()
+    fake.write_text(APPTAINER)
+    fake.chmod(0o755)
+    marks = {name: secrets.token_hex(12) for name in ("env", "setup", "program", "exported")}
+    program = [sys.executable, "user.py", f"--password={marks['program']}"]
+    setup = [f"PASSWORD={marks['setup']}", f"export EXPORTED_KEY={marks['exported']}"]
+    platform: dict[str, Any] = {"setup": setup, "env": {"TOKEN": marks["env"]}}
+    if engine:
+        platform["container"] = {"engine": engine, "image": "image"}
+    nodes = random.randint(1, 2)
+    project.overlay(
+        {
+            "grid": [{"platform": "laptop", "strategy": "own", "recipe": "user", "nodes": nodes}],
+            "recipes": {"user": {"program": program, "per_replica_batch_size": 1, "epochs": 1}},
+            "platforms": {"laptop": platform},
+        }
+    )
+    trace = tmp_path / "trace"
+    tracer = ["strace", "--follow-forks", "--seccomp-bpf", "-qqq", "--string-limit=1000000"]
+    words = ["--snakefile", str(REPOSITORY / "Snakefile"), "--configfile", "overlay.yaml"]
+    words += ["--profile", str(REPOSITORY / "profiles/local")]
+    done = subprocess.run(
+        [*tracer, "-e", "trace=execve,execveat", "-o", str(trace), str(BIN / "snakemake"), *words],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": f"{fake.parent}{os.pathsep}{os.environ['PATH']}"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    (record,) = project.records()
+    assert record["validity"]["status"] == "ok", done.stdout
+    started = trace.read_text().splitlines()
+    for name in ("train.py", "run_rank.py", "user.py", *([engine] if engine else [])):
+        assert any(name in line for line in started), name
+    found = [line for line in started if any(mark in line for mark in marks.values())]
+    # a program has its words
+    assert found and all('"user.py", "--password=' in line for line in found), found
+    others = [mark for name, mark in marks.items() if name != "program"]
+    assert not [line for line in found if any(mark in line for mark in others)]
 
 
 #: Options and targets of snakemake that print or write the most; the first ones make the runs.

@@ -35,12 +35,19 @@ _PACKAGES = ("tensorflow", "keras", "tf_keras", "torch", "jax")
 
 
 def now() -> float:
-    """Return the present time in seconds since the epoch, whatever changes the clock meanwhile."""
+    """Return the present time in seconds since the epoch.
+
+    Changes of the system clock since the start of the program have no effect.
+    """
     return _ORIGIN_S + time.monotonic()
 
 
 class Trace:
-    """The totals of this process and the file to which they go; threads may share it."""
+    """The events of this process and the totals in them, written to one file; threads may share it.
+
+    Args:
+        path: The file, to which lines are appended.
+    """
 
     def __init__(self, path: str) -> None:
         self._path, self._file, self._process = path, -1, os.getpid()
@@ -58,7 +65,11 @@ class Trace:
         return self._steps > 0
 
     def imported(self, time_s: float | None = None) -> None:
-        """Mark the end of imports, now or at `time_s`."""
+        """Write the event `imported`: the imports of the program have ended.
+
+        Args:
+            time_s: When they ended, in seconds since the epoch; None: now.
+        """
         self._imported = True
         with self._lock:
             self._write("imported", now() if time_s is None else time_s, {})
@@ -70,9 +81,13 @@ class Trace:
         input_wait_s: float | None = None,
         time_s: float | None = None,
     ) -> None:
-        """Count `steps` more ended steps with `examples` examples in all; None: not counted yet.
+        """Add ended steps to the totals, and write the totals at intervals.
 
-        That is now, or was at `time_s`.
+        Args:
+            examples: Number of examples in these steps; None if `count` adds them later.
+            steps: Number of steps.
+            input_wait_s: Seconds of waiting for the input of these steps; None if not measured.
+            time_s: When the last one ended, in seconds since the epoch; None: now.
         """
         with self._lock:
             first = self._steps == 0
@@ -87,22 +102,35 @@ class Trace:
                 self._write_totals(moment)
 
     def count(self, examples: int) -> None:
-        """Count `examples` in the steps that are not counted yet."""
+        """Add the examples of the steps that were added without a number of examples.
+
+        Args:
+            examples: Number of examples in all these steps together.
+        """
         with self._lock:
             self._examples += examples
             self._uncounted_steps, self._pending = 0, True
 
     def wait(self, input_wait_s: float) -> None:
-        """Add seconds of waiting for input without a step: the data ended without another batch."""
+        """Add a wait for input that was not followed by a step, because the data ended.
+
+        Args:
+            input_wait_s: The wait in seconds.
+        """
         with self._lock:
             self._add_wait(input_wait_s)
 
     def epoch(self, metrics: Mapping[str, Any], time_s: float | None = None) -> None:
-        """Mark the end of an epoch, now or at `time_s`; values are fetched before the time.
+        """Write the event `epoch`: an epoch has ended.
 
-        Raises TypeError if one is no number.
+        Args:
+            metrics: Name → value; values on a device are fetched before the time is taken.
+            time_s: Unix time of its end in seconds; None: now.
+
+        Raises:
+            TypeError: A value is no number.
         """
-        values = numbers(metrics)
+        values = to_json_numbers(metrics)
         moment = now() if time_s is None else time_s
         with self._lock:
             self._flush(moment)
@@ -116,8 +144,17 @@ class Trace:
         begin_s: float | None = None,
         time_s: float | None = None,
     ) -> None:
-        """Mark the end of an evaluation on held-out examples. Raises TypeError as `epoch` does."""
-        values = numbers(metrics)
+        """Write the event `evaluation`: an evaluation on held-out examples has ended.
+
+        Args:
+            metrics: Name → value.
+            begin_s: When it began, in seconds since the epoch; None if unknown.
+            time_s: When it ended, in seconds since the epoch; None: now.
+
+        Raises:
+            TypeError: A value is no number.
+        """
+        values = to_json_numbers(metrics)
         moment = now() if time_s is None else time_s
         with self._lock:
             self._flush(moment)
@@ -125,26 +162,30 @@ class Trace:
             self._write("evaluation", moment, {"epoch": self._epochs, **begin, "metrics": values})
 
     def flush(self) -> None:
-        """Write the totals if steps have ended since the last line."""
+        """Write the totals if they have changed since the last line."""
         with self._lock:
             self._flush(now())
 
     def _add_wait(self, input_wait_s: float | None) -> None:
+        """Add seconds of waiting for input to the totals; None adds nothing."""
         if input_wait_s is not None:
             self._wait_s = (self._wait_s or 0.0) + input_wait_s
 
     def _flush(self, moment: float) -> None:
+        """Write the totals with the time `moment` if they have changed since the last line."""
         if self._pending:
             self._write_totals(moment)
 
     def _write_totals(self, moment: float) -> None:
-        if not self._imported and (time_s := _imported_s()) is not None:
+        """Write the totals with the time `moment`; before the first ones, the end of imports."""
+        if not self._imported and (time_s := _import_end_s()) is not None:
             self._write("imported", time_s, {})
         self._imported = True
         self._pending, self._next_line_s = False, moment + INTERVAL_S
         self._write("steps", moment, self._totals())
 
     def _totals(self) -> dict[str, Any]:
+        """Return the totals as details of an event, without totals that are not known."""
         totals: dict[str, Any] = {"steps": self._steps}
         if not self._uncounted_steps:
             totals["examples"] = self._examples
@@ -153,7 +194,16 @@ class Trace:
         return totals
 
     def _write(self, event: str, moment: float, details: dict[str, Any]) -> None:
-        """Append one line in one call, so that lines of two writers do not mix."""
+        """Append an event to the file in one call, so that lines of two writers do not mix.
+
+        Processes forked from this one write nothing. After an error, this process writes no more
+        either.
+
+        Args:
+            event: Name of the event.
+            moment: Its time in seconds since the epoch.
+            details: Further keys of the line.
+        """
         if os.getpid() != self._process:  # a child made by fork has its parent's totals
             return
         line = {"event": event, "time_s": round(moment, 6), **details}
@@ -167,11 +217,17 @@ class Trace:
             self._process = -1
 
 
-class Steps:
-    """A data set whose batches are counted: each when the loop comes back for the next one.
+class CountedDataset:
+    """A data set whose batches are counted as steps, each when the loop requests the next batch.
 
-    A batch that the loop leaves by `break` or by an exception is not counted. All else of the data
-    set, such as its length, is as it was.
+    A batch that the loop leaves by `break` or by an exception is not counted. The length and all
+    other attributes are those that the data set itself has.
+
+    Args:
+        dataset: The data set.
+        examples: Number of examples in each batch, or a function of the batch; None: the length of
+            the first array of the batch.
+        trace: Counts the steps.
     """
 
     def __init__(
@@ -180,6 +236,7 @@ class Steps:
         self._dataset, self._examples, self._trace = dataset, examples, trace
 
     def __iter__(self) -> Iterator[Any]:
+        """Yield the batches; count each one, and the time until it was available."""
         begin_s = time.monotonic()
         batches = iter(self._dataset)
         while True:
@@ -195,14 +252,17 @@ class Steps:
             begin_s = time.monotonic()
 
     def __len__(self) -> int:
+        """Return the length of the data set."""
         return len(self._dataset)  # type: ignore[arg-type]
 
     def __getattr__(self, name: str) -> Any:
+        """Return an attribute of the data set; names that begin with `_` are not passed on."""
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self._dataset, name)
 
     def _count(self, batch: Any) -> int | None:
+        """Return the number of examples in a batch; None if unknown."""
         if callable(self._examples):
             return int(self._examples(batch))
         return batch_size(batch) if self._examples is None else int(self._examples)
@@ -211,7 +271,8 @@ class Steps:
 def batch_size(batch: Any) -> int | None:
     """Return the length of the first array of a batch; None if it has none.
 
-    For arrays of several local replicas (`tf.distribute`'s PerReplica) it is their sum.
+    If the batch has parts on several local replicas (PerReplica of `tf.distribute`), return the sum
+    of their lengths.
     """
     if isinstance(batch, Mapping):
         return batch_size(list(batch.values()))
@@ -222,7 +283,7 @@ def batch_size(batch: Any) -> int | None:
         return len(batch) if size is None and isinstance(batch, list) and batch else size
     shape = getattr(batch, "shape", None)
     if shape is not None and not callable(shape):
-        return _first(shape)
+        return _first_dimension(shape)
     local = getattr(batch, "values", None)
     if isinstance(local, tuple):
         sizes = [batch_size(part) for part in local]
@@ -230,7 +291,8 @@ def batch_size(batch: Any) -> int | None:
     return None
 
 
-def _first(shape: Any) -> int | None:
+def _first_dimension(shape: Any) -> int | None:
+    """Return the first dimension of a shape; None if there is none, or if it is unknown."""
     try:
         size = shape[0]
         return None if size is None else int(size)
@@ -238,10 +300,13 @@ def _first(shape: Any) -> int | None:
         return None
 
 
-def numbers(metrics: Mapping[str, Any]) -> dict[str, float | None]:
-    """Values as JSON has them: NaN and infinity are None. Raises TypeError for what is no number.
+def to_json_numbers(metrics: Mapping[str, Any]) -> dict[str, float | None]:
+    """Return name → number for metrics, with None for NaN and infinity, which JSON lacks.
 
-    A tensor is fetched from its device.
+    Tensors are fetched from their device.
+
+    Raises:
+        TypeError: A value is no number.
     """
     result: dict[str, float | None] = {}
     for name, value in metrics.items():
@@ -255,8 +320,11 @@ def numbers(metrics: Mapping[str, Any]) -> dict[str, float | None]:
     return result
 
 
-def _imported_s() -> float | None:
-    """When this module was imported, if a package of the program's was imported before it."""
+def _import_end_s() -> float | None:
+    """Return the end of imports, if it is known without a call of `imported`; else None.
+
+    It is the time at which this module was imported, after a package such as torch.
+    """
     return _LOADED_S if _PACKAGES_LOADED else None
 
 
@@ -266,26 +334,33 @@ _TRACE = Trace(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None
 
 
 def imported() -> None:
-    """Mark the end of imports; only needed if `import observe` precedes other imports."""
+    """Report that the imports have ended.
+
+    Call it if the program imports `observe` before its other packages. Otherwise it is not needed.
+    """
     if _TRACE is not None:
         _TRACE.imported()
 
 
 def steps(dataset: Any, examples: int | Callable[[Any], int] | None = None) -> Any:
-    """Return the data set; its batches are counted as steps each time a loop goes through it.
+    """Return the data set; when a loop iterates over it, each batch is counted as a step.
 
-    `examples` of each batch that this process trains on: a number, or a function of the batch;
-    None takes the length of the first array of a batch. To end a loop early take fewer batches
-    (`dataset.take(n)`, `itertools.islice(loader, n)`): a batch left by `break` is not counted.
+    A batch that is left by `break` is not counted. To end a loop early, take fewer batches:
+    `dataset.take(n)`, `itertools.islice(loader, n)`.
+
+    Args:
+        dataset: The data set.
+        examples: Number of examples in each batch on which this process trains, or a function of
+            the batch; None: the length of the first array of the batch.
     """
-    return dataset if _TRACE is None else Steps(dataset, examples, _TRACE)
+    return dataset if _TRACE is None else CountedDataset(dataset, examples, _TRACE)
 
 
 def step(examples: int | None = None, steps: int = 1) -> None:
-    """Report that steps have ended, in a loop over something else than the data set of `steps`.
+    """Report ended steps, in a loop that does not iterate over the result of `steps`.
 
     Args:
-        examples: Number of examples that this process trained in them; None if it is not known.
+        examples: Number of examples on which this process trained in these steps; None if unknown.
         steps: Number of the steps, usually one.
     """
     if _TRACE is not None:
@@ -293,16 +368,28 @@ def step(examples: int | None = None, steps: int = 1) -> None:
 
 
 def epoch(metrics: Mapping[str, Any] | None = None, /, **named: Any) -> None:
-    """Mark the end of a training epoch.
+    """Report that a training epoch has ended.
 
-    Metrics are given by name, such as `loss=…`; NaN is a value. Raises TypeError if one is no
-    number.
+    Args:
+        metrics: Name → value, such as `{"loss": 0.5}`; NaN is allowed.
+        **named: Further metrics, such as `loss=0.5`.
+
+    Raises:
+        TypeError: A value is no number.
     """
     if _TRACE is not None:
         _TRACE.epoch({**(metrics or {}), **named})
 
 
 def eval(metrics: Mapping[str, Any] | None = None, /, **named: Any) -> None:
-    """Mark the end of an evaluation on held-out examples; metrics as for `epoch`."""
+    """Report that an evaluation on held-out examples has ended.
+
+    Args:
+        metrics: Name → value, such as `{"accuracy": 0.9}`; NaN is allowed.
+        **named: Further metrics, such as `accuracy=0.9`.
+
+    Raises:
+        TypeError: A value is no number.
+    """
     if _TRACE is not None:
         _TRACE.evaluation({**(metrics or {}), **named})

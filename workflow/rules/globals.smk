@@ -119,7 +119,7 @@ DETAILS = f"{RESULTS}/details"
 LOGS = f"results/logs/{CONFIG.study}"
 CONFIG_TEXT = msgspec.json.format(msgspec.json.encode(CONFIG).decode(), indent=1)
 #: Whether Snakemake draws jobs or files and starts none: the picture then has the axes that vary.
-IS_DRAWN = not {"--dag", "--filegraph"}.isdisjoint(sys.argv)
+IS_DRAWN = any(word.partition("=")[0] in ("--dag", "--filegraph") for word in sys.argv)
 #: Whether Snakemake deletes outputs; an option may be shortened.
 IS_DELETING = any(word.startswith("--delete-a") for word in sys.argv)
 #: The folder of a run below results/runs.

@@ -16,6 +16,7 @@ from tfscaling.study import config_files
 
 
 def main() -> None:
+    """Read the configuration files on the command line, up to the first wrong one."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("files", nargs="+", type=Path)
     for file in parser.parse_args().files:

@@ -17,6 +17,7 @@ from tfscaling.train import rank, strategies
 
 
 def main() -> None:
+    """Build the model of each entry of --models, and write the results to --problems."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", type=Path, required=True)
     parser.add_argument("--datasets-dir", type=Path, required=True)

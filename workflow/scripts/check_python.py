@@ -12,6 +12,7 @@ import argparse
 import importlib
 import importlib.util
 import json
+import re
 import sys
 from typing import List, Optional, Sequence, Tuple
 
@@ -30,6 +31,7 @@ MODULES = {
 
 
 def main() -> None:
+    """Print, as one line of JSON, what this Python lacks and how to install it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--trainer", action="store_true", help="the ranks train a Keras model")
     parser.add_argument("--mpi", action="store_true", help="the ranks sum by MPI")
@@ -48,7 +50,8 @@ def find_missing(names: Sequence[str]) -> Tuple[List[str], str]:
         names: Modules that the ranks import, keys of MODULES.
 
     Returns:
-        A list, which is empty if nothing is missing, and a shell command.
+        A list such as ["msgspec 0.20 to 0.21"], empty if nothing is missing, and a shell command.
+        If this Python is too old, the command makes an environment with a newer one.
     """
     if sys.version_info[:2] < OLDEST_PYTHON:
         oldest, own = join_version(OLDEST_PYTHON), join_version(sys.version_info[:3])
@@ -70,7 +73,7 @@ def find_missing(names: Sequence[str]) -> Tuple[List[str], str]:
 
 
 def can_import_library() -> bool:
-    """Return whether this Python can import what a rank needs, apart from TensorFlow."""
+    """Return whether this Python is recent enough and has msgspec, so that `tfscaling` can load."""
     is_recent = sys.version_info[:2] >= OLDEST_PYTHON
     return is_recent and importlib.util.find_spec("msgspec") is not None
 
@@ -95,12 +98,12 @@ def find_version(module: str, distributions: Sequence[str]) -> Optional[str]:
 
 
 def parse_version(text: str) -> Tuple[int, ...]:
-    """Return the first two numbers of a version, such as (2, 17) for 2.17.0+nv24.10."""
-    return tuple(int(part) for part in text.split("+")[0].split(".")[:2])
+    """Return the first two numbers of a version, such as (2, 17) for 2.17.0+nv24.10 or 2.17rc1."""
+    return tuple(map(int, re.findall(r"\d+", text)[:2]))
 
 
 def join_version(numbers: Sequence[int]) -> str:
-    """Return a version as text."""
+    """Return the numbers of a version as text, such as "2.17" for (2, 17)."""
     return ".".join(map(str, numbers))
 
 

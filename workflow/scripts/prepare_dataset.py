@@ -17,10 +17,11 @@ from tfscaling.study.config_validation import list_allowed_names
 
 
 def main() -> None:
+    """Prepare the dataset of --dataset, write it to --output and its origin to --provenance."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--dataset", required=True, help="a name or package.module:function")
     parser.add_argument(
-        "--parameters", type=given, default={}, metavar="JSON", help="of a function"
+        "--parameters", type=parse_parameters, default={}, metavar="JSON", help="of a function"
     )
     parser.add_argument("--path", type=Path, nargs="?", help="a local copy; default: fetch it")
     parser.add_argument("--output", type=Path, required=True)
@@ -40,8 +41,8 @@ def main() -> None:
     print(f"{args.dataset}: from {source}, {checked}")
 
 
-def given(text: str) -> dict[str, ParameterValue]:
-    """Return the parameters in a JSON object."""
+def parse_parameters(text: str) -> dict[str, ParameterValue]:
+    """Return parameter → value from --parameters, a JSON object."""
     return msgspec.json.decode(text, type=dict[str, ParameterValue])
 
 

@@ -28,6 +28,7 @@ from tfscaling.launch.user_program import UserProgram  # noqa: E402
 
 
 def main() -> None:
+    """Train as one rank, or run the user's program as one, and report to the launcher."""
     parser = rank_process.make_parser(__doc__)
     parser.add_argument("--dataset-file", type=Path, help="file of prepare_dataset")
     args = parser.parse_args()

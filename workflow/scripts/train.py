@@ -43,6 +43,7 @@ SCRIPTS = Path(__file__).resolve().parent
 
 
 def main() -> None:
+    """Make the next attempt at a run; exit with an error if it fails."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     run_spec.add_spec_option(parser, required=False)
     what = "fail after this long without a sign of life"
@@ -71,12 +72,12 @@ def main() -> None:
             arguments = ["--dataset-file", str(args.dataset_file)]
         if spec.recipe.writes_checkpoints or spec.recipe.program:
             made_of = {**code, "data": data.sha256 if data else ""}
-            checkpoint_folder.begin_training(attempt.folder, attempt.number, spec, made_of)
+            checkpoint_folder.write_beginning(attempt.folder, attempt.number, spec, made_of)
         waits_s = args.stall_timeout_s, args.latency_wait_s
         cause = attempt.run_ranks(SCRIPTS / "run_rank.py", arguments, spec, *waits_s)
-        cause = cause or finish(args.record, spec, attempt, data, code)
+        cause = cause or check_and_write_record(args.record, spec, attempt, data, code)
         if cause is not None and cause.kind == "out_of_memory":
-            leave_unfit(args.record, spec, attempt, data, code, cause)
+            write_out_of_memory_record(args.record, spec, attempt, data, code, cause)
             cause = None
         if cause is None or cause.kind == "invalid":
             attempts.remove_checkpoints(attempt.folder)
@@ -85,17 +86,26 @@ def main() -> None:
     launching.run_next_attempt(args.record, request, work, args.dataset_file)
 
 
-def finish(
+def check_and_write_record(
     path: Path,
     spec: RunSpec,
     attempt: Attempt,
     data: PreparedData | None,
     code: dict[str, str],
 ) -> Cause | None:
-    """Check what the ranks left and write the record; the cause if the run does not count.
+    """Check the ranks' reports and events, and write the record if they are valid.
 
-    `data` is what the ranks were to read, None for a program that has its own; `code` has the
-    checksums of the user code that they were to load.
+    A run that diverged has a record, too.
+
+    Args:
+        path: The run.json to write.
+        spec: The run.
+        attempt: The attempt whose ranks have ended.
+        data: The prepared data that the ranks had to read; None for a program that has its own.
+        code: File of user code → its checksum before the ranks started.
+
+    Returns:
+        Why the run is invalid and has no record; None if the record was written.
     """
     reports = rank_files.read_reports(attempt.scratch)
     problems = checks.find_problems(spec, data, reports)
@@ -143,12 +153,12 @@ def finish(
     record = attempts.add_resumption(record, attempt.folder, reports)
     run_record.write_record(attempt.scratch / attempts.RECORD, record)
     launching.publish_record(attempt.scratch, path)
-    print(_outcome(record))
+    print(_describe_result(record))
     return None
 
 
-def _outcome(record: RunRecord) -> str:
-    """Return one line about a run that has ended."""
+def _describe_result(record: RunRecord) -> str:
+    """Return one line for the log: time and quality of the run, or why medians exclude it."""
     if not record.is_valid:
         return f"{record.validity.reason}: the run is excluded from all medians"
     learned = {
@@ -159,7 +169,7 @@ def _outcome(record: RunRecord) -> str:
     return f"done: {', '.join(found)}"
 
 
-def leave_unfit(
+def write_out_of_memory_record(
     path: Path,
     spec: RunSpec,
     attempt: Attempt,
@@ -167,7 +177,18 @@ def leave_unfit(
     code: dict[str, str],
     cause: Cause,
 ) -> None:
-    """Write the record of a run that ran out of memory: a result, so the run is not repeated."""
+    """Write the record of a run that ran out of memory, with the status does_not_fit.
+
+    This is a result: later sweeps do not repeat the run.
+
+    Args:
+        path: The run.json to write.
+        spec: The run.
+        attempt: The attempt that ran out of memory.
+        data: The prepared data that the ranks had to read; None for a program that has its own.
+        code: File of user code → its checksum before the ranks started.
+        cause: The failure, with its message.
+    """
     environment = provenance.describe_environment(
         SCRIPTS, LAUNCH_S, code, data, (), spec.measured.container
     )

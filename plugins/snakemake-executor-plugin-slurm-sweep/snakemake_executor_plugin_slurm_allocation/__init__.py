@@ -86,7 +86,14 @@ _LOG_END_BYTES = 1 << 16
 
 @dataclass
 class ExecutorSettings(sweep.ExecutorSettings):  # type: ignore[misc]  # upstream has no types
-    """Settings of the executor: the settings of `slurm`, and the size and use of an allocation."""
+    """Settings of the executor: the settings of `slurm`, and the size and use of an allocation.
+
+    Attributes:
+        duration_min: Minutes of an allocation; None: the time that all of its jobs need.
+        job: Number of a Slurm job that the user has started, whose nodes are used; None: a job is
+            submitted.
+        one_at_a_time: Whether jobs run one after the other, also if they use different nodes.
+    """
 
     duration_min: Optional[int] = field(  # noqa: UP045  # Snakemake reads this type
         default=None,
@@ -127,11 +134,12 @@ class Step:
         log: The step's log file.
         command: The shell command that the step runs.
         nodes: Nodes on which the step runs; () while it waits, or while they are unknown because an
-            earlier driver started it and left no complete record of them.
-        process: The process of srun; None while the step waits, or if an earlier driver started it.
+            earlier start of Snakemake left no complete record of them.
+        process: The process of srun; None while the step waits, or if an earlier start of Snakemake
+            began the step.
         state: State of the step in Slurm's words.
         allocation: Number of the Slurm job in which the step runs; "" while it waits.
-        number: JOB.STEP of a step that an earlier driver started; else "".
+        number: JOB.STEP of a step that an earlier start of Snakemake began; else "".
     """
 
     name: str
@@ -177,12 +185,12 @@ class Allocation:
 
     Attributes:
         number: Job number.
-        is_given: Whether it is the user's own job, which is not cancelled.
+        is_given: Whether it is the user's own job, given by the setting `job`. It is not cancelled.
         state: State in Slurm's words.
         reason: Slurm's reason why it waits.
         nodes: Its nodes in Slurm's order; () before it runs.
         end_s: When its time limit ends, in seconds since the epoch.
-        idle_since_s: When it was first found without a job, by `time.monotonic()`; None while it
+        idle_since_s: When it was first found without a step, by `time.monotonic()`; None while it
             has one.
         absences: Counts answers of Slurm that do not list it.
     """
@@ -222,7 +230,7 @@ class Allocation:
         """Return whether the allocation has had no step for `_IDLE_S` seconds.
 
         The first call after a step has ended starts the clock. The result is always False for the
-        user's own job, and while another driver has steps in the allocation.
+        user's own job, and while another Snakemake process has steps in the allocation.
         """
         self.idle_since_s = self.idle_since_s or time.monotonic()
         if self.is_given or time.monotonic() - self.idle_since_s <= _IDLE_S:
@@ -237,9 +245,10 @@ class Allocation:
 class Executor(sweep.Executor):
     """Executor that runs jobs as steps of allocations; otherwise it works like `slurm-sweep`."""
 
-    #: Options of sbatch, from `_request_options` → allocation; and name of a step → step.
-    #: Snakemake's thread reads both before `__post_init__`.
+    # Snakemake's thread reads these attributes before `__post_init__`
+    #: Options of sbatch, from `_request_options` → the allocation that was requested with them.
     _allocations: dict[str, Allocation] = {}
+    #: Name of a step → step, for the steps that wait or run.
     _steps: dict[str, Step] = {}
     #: Numbers of allocations that are no longer needed and that Slurm has not cancelled yet.
     _to_release: set[str] = set()
@@ -251,7 +260,8 @@ class Executor(sweep.Executor):
         Snakemake calls this once.
         """
         super().__post_init__(test_mode)
-        self._steps, self._to_release, self._allocations = {}, set(), self._find_left_allocations()
+        self._steps, self._to_release = {}, set()
+        self._allocations = self._find_earlier_allocations()
         #: Held while a step starts and while steps are cancelled: none starts after that.
         self._start_lock = threading.RLock()
         #: Name of a step → why Slurm grants no allocation for it.
@@ -288,16 +298,16 @@ class Executor(sweep.Executor):
         return Step(name, job, self._log_path(job, name))
 
     def _adopt(self, job: Any) -> SubmittedJobInfo | None:
-        """Return the running step that a killed driver has started for a job; None without one.
+        """Return the step that an earlier Snakemake began for a job and that still runs, or None.
 
-        It writes the job's output, and is followed instead of starting a second step.
+        The step writes the job's output. It is followed, and no second step is started.
 
         Args:
             job: Snakemake's job.
         """
         step = self._make_step(job)
         if self._left is None:
-            self._left = self._find_left_steps()
+            self._left = self._find_earlier_steps()
         left = (self._left or {}).pop(step.name, None)
         if left is None:
             return None
@@ -308,16 +318,16 @@ class Executor(sweep.Executor):
         self._adopted.add(step.name)
         return step.info
 
-    def _find_left_steps(self) -> dict[str, QueuedStep] | None:
-        """Return name → step for the steps that Slurm runs; query it until it answers.
+    def _find_earlier_steps(self) -> dict[str, QueuedStep] | None:
+        """Return name → step for the steps that Slurm runs; query Slurm until it answers.
 
-        A run whose step is not found would start a second time.
+        If a run's step were not found, the run would start a second time.
 
         Returns:
-            None if submissions are stopped meanwhile.
+            None if submissions are stopped before an answer.
         """
         pauses_s, has_warned = itertools.chain(PAUSES_S, itertools.repeat(PAUSES_S[-1])), False
-        while isinstance(steps := self._query_left_steps(), NoAnswer):
+        while isinstance(steps := self._query_earlier_steps(), NoAnswer):
             if not has_warned:
                 has_warned = True
                 self.logger.warning(
@@ -328,8 +338,11 @@ class Executor(sweep.Executor):
                 return None
         return {each.name: each for each in steps}
 
-    def _query_left_steps(self) -> list[QueuedStep] | NoAnswer:
-        """Return all steps that Slurm lists; an empty list is confirmed if an allocation exists."""
+    def _query_earlier_steps(self) -> list[QueuedStep] | NoAnswer:
+        """Return all steps that Slurm lists.
+
+        If there is an allocation, an empty answer is confirmed by a second query.
+        """
         if not self._allocations and self._given is None:
             return self.slurm.steps()
         return queue.confirm_empty_answer(self.slurm.steps, self._is_stopped.wait)
@@ -401,7 +414,10 @@ class Executor(sweep.Executor):
     def _judge_state(
         self, info: SubmittedJobInfo, answer: dict[str, tuple[str, str]] | None
     ) -> tuple[str, str]:
-        """Return the state of a step; a failed one has ended, because Slurm restarts no step.
+        """Return the state of a step, and Slurm's reason why its allocation waits.
+
+        A failed step has ended for good, because Slurm does not restart steps. Other states are
+        judged as in `slurm-sweep`.
 
         Args:
             info: Snakemake's record of the step.
@@ -416,9 +432,11 @@ class Executor(sweep.Executor):
     def _advance(self, request: str, steps: Sequence[Step]) -> None:
         """Update the states of steps, get an allocation for them, and start those that fit.
 
-        A step fits if enough nodes are free and the allocation lasts for its time limit. If no step
-        runs and none fits, the allocation is released. An allocation that does not run, but has not
-        ended either, is kept: Slurm boots its nodes, or has suspended it.
+        An allocation is requested once all jobs of Snakemake have become steps, because its size
+        and duration depend on all of them. A step fits if enough nodes are free and the allocation
+        lasts for its time limit. If no step runs and none fits, the allocation is released. An
+        allocation that does not run, but has not ended either, is kept: Slurm boots its nodes, or
+        has suspended it.
 
         Args:
             request: The options of sbatch, from `_request_options`, that all these steps have.
@@ -472,14 +490,16 @@ class Executor(sweep.Executor):
                 self._release(request)
 
     def _refuse_steps(self, waiting: Sequence[Step], error: RefusedAllocationError) -> None:
-        """End the steps that must avoid nodes, if Slurm refuses an allocation without these nodes.
+        """End steps that must avoid some nodes, after Slurm has refused an allocation for good.
+
+        Without them, an allocation with all nodes may be granted for the other steps.
 
         Args:
-            waiting: The steps for which it was requested.
+            waiting: The steps for which the allocation was requested.
             error: Slurm's refusal.
 
         Raises:
-            RefusedAllocationError: No step avoids nodes, so that all requests would be refused.
+            RefusedAllocationError: No step avoids nodes, so that Slurm would refuse all requests.
         """
         limited = [step for step in waiting if self._sweep.nodes_to_avoid(output_of(step.job))]
         if not limited:
@@ -488,7 +508,7 @@ class Executor(sweep.Executor):
             step.state, self._refused[step.name] = _FAILED, str(error)
 
     def _report_end(self, info: SubmittedJobInfo, state: str) -> None:
-        """Report an ended step to Snakemake; one without an allocation has Slurm's refusal.
+        """Report an ended step to Snakemake; without an allocation, it ends with Slurm's refusal.
 
         Args:
             info: Snakemake's record of the step.
@@ -503,7 +523,7 @@ class Executor(sweep.Executor):
         self.report_job_error(info, msg=f"{words}. ")
 
     def _state_of_adopted(self, step: Step) -> str:
-        """Return the state, in Slurm's words, of a step that an earlier driver has started."""
+        """Return the state, in Slurm's words, of a step that an earlier Snakemake began."""
         steps = self.slurm.steps()
         if isinstance(steps, NoAnswer):
             return _RUNNING
@@ -523,14 +543,14 @@ class Executor(sweep.Executor):
     def _find_nodes(
         self, own: QueuedStep, steps: Sequence[QueuedStep], size: int
     ) -> tuple[str, ...]:
-        """Return the nodes of a run that an earlier driver started; () if Slurm does not show them.
+        """Return the nodes of a run that an earlier Snakemake began; () if Slurm shows none.
 
-        Slurm lists two job steps of such a run: the step that Snakemake was started in, on the
-        first node only, and the step of the run's ranks, on all its nodes.
+        Slurm lists two job steps for such a run: the step with the Snakemake of the job, on the
+        first node only, and the step with the run's ranks, on all of its nodes.
 
         Args:
-            own: The job step that Snakemake was started in.
-            steps: All job steps that Slurm lists.
+            own: The step with the Snakemake of the job.
+            steps: All steps that Slurm lists.
             size: Number of nodes of the run.
         """
         for each in steps:
@@ -547,7 +567,7 @@ class Executor(sweep.Executor):
 
         Args:
             step: The step.
-            code: Exit status of its srun; None if an earlier driver has started it.
+            code: Exit status of its srun; None if an earlier start of Snakemake began the step.
         """
         output = output_of(step.job)
         if (code == 0 and output.exists()) or self._sweep.is_finished(output, step.allocation):
@@ -635,18 +655,20 @@ class Executor(sweep.Executor):
     # Allocations
 
     def _allocation_comment(self, request: str) -> str:
-        """Return the text of an allocation's comment, by which a later driver recognises its job.
+        """Return the text of an allocation's comment, by which a later Snakemake recognises it.
 
         Args:
-            request: What the allocation was requested with.
+            request: Options of sbatch, from `_request_options`.
         """
         return f"{self.workflow.workdir_init} {request}"
 
-    def _find_left_allocations(self) -> dict[str, Allocation]:
-        """Return request → allocation, for allocations from an earlier driver in this directory.
+    def _find_earlier_allocations(self) -> dict[str, Allocation]:
+        """Return request → allocation, for allocations of an earlier Snakemake in this directory.
+
+        A request is the text from `_request_options`.
 
         Raises:
-            WorkflowError: Slurm does not list them; nodes could be held twice.
+            WorkflowError: Slurm does not list them; nodes could be allocated twice.
         """
         jobs = queue.require_answer(
             lambda: self.slurm.jobs(names=[NAME]), "allocations of an earlier start"
@@ -663,17 +685,16 @@ class Executor(sweep.Executor):
     def _allocate(self, request: str, steps: Sequence[Step]) -> Allocation | None:
         """Return an allocation for the steps of a request; None while Slurm grants none.
 
-        The user's own job is returned for the first request that fits its partition.
+        The user's own job is returned for the first request that fits its partition. In other
+        allocations, nodes that any of the steps must avoid are excluded.
 
         Args:
             request: Options of sbatch that the steps share.
             steps: The waiting steps.
 
-        Nodes that a step must avoid are excluded for all steps, so that this step fits.
-
         Raises:
             RefusedAllocationError: Slurm refuses the allocation for good.
-            WorkflowError: The allocation is to end before its longest step could.
+            WorkflowError: The setting `duration_min` is shorter than the longest step.
         """
         if self._given is not None and _is_in_partition(self.slurm, self._given, request):
             given, self._given = Allocation(str(self._given), is_given=True), None
@@ -733,10 +754,10 @@ class Executor(sweep.Executor):
             self._cancel_released()
 
     def _cancel_released(self) -> NoAnswer | None:
-        """Let Slurm cancel allocations that are no longer needed; the next call has the rest.
+        """Let Slurm cancel the allocations that are no longer needed.
 
         Returns:
-            NoAnswer if Slurm did not answer; the other allocations then wait, too.
+            NoAnswer if Slurm did not answer; the next call then cancels the remaining allocations.
         """
         for number in sorted(self._to_release):
             if (answer := self.slurm.cancel([number])) is not None:
@@ -747,9 +768,10 @@ class Executor(sweep.Executor):
     # Ends
 
     def cancel_jobs(self, active_jobs: list[SubmittedJobInfo]) -> None:
-        """End the steps of these jobs, also of an earlier driver.
+        """End the steps of these jobs, also steps that an earlier start of Snakemake began.
 
-        A step that is just being started is ended as well: submissions are stopped before.
+        A step that is just being started is ended, too. No step starts later, because submissions
+        are stopped before this call.
         """
         with self._start_lock:
             steps = [self._steps.get(str(info.external_jobid)) for info in active_jobs]

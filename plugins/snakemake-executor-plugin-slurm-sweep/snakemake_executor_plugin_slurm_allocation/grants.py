@@ -29,23 +29,21 @@ class _Request:
     """The state of a request for an allocation, until Slurm has granted it.
 
     Attributes:
-        answers: Number of attempts so far that brought no allocation.
+        attempts: Number of attempts so far that brought no allocation.
         next_s: Earliest time of the next attempt, by `time.monotonic()`.
         may_exist: Whether Slurm may have accepted the allocation although its answer was lost.
-        is_submitted: Whether Slurm has accepted the allocation, but printed no number.
+        is_submitted: Whether Slurm has accepted the allocation, but its job number is unknown.
     """
 
-    answers: int = 0
+    attempts: int = 0
     next_s: float = 0.0
-    #: Slurm may have it, because its answer was lost.
     may_exist: bool = False
-    #: Slurm has it, but its number is not known.
     is_submitted: bool = False
 
-    def wait(self) -> None:
+    def postpone(self) -> None:
         """Count an attempt without an allocation, and postpone the next by a growing pause."""
-        pause_s = PAUSES_S[min(self.answers, len(PAUSES_S) - 1)]
-        self.answers, self.next_s = self.answers + 1, time.monotonic() + pause_s
+        pause_s = PAUSES_S[min(self.attempts, len(PAUSES_S) - 1)]
+        self.attempts, self.next_s = self.attempts + 1, time.monotonic() + pause_s
 
 
 class Grants:
@@ -82,7 +80,7 @@ class Grants:
             return None
         number = self._find_granted(request, comment, known) or self._submit_once(request, call)
         if number is None:
-            request.wait()
+            request.postpone()
         else:
             del self._requests[comment]
         return number
@@ -107,7 +105,7 @@ class Grants:
         request.may_exist = False
         fits = (job for job in jobs if executor_text(job.comment) == comment and not has_ended(job))
         number = next((job.number for job in fits if job.number not in known), None)
-        if number is None and request.is_submitted and request.answers >= len(PAUSES_S):
+        if number is None and request.is_submitted and request.attempts >= len(PAUSES_S):
             raise WorkflowError(
                 "sbatch printed no number of the allocation, and squeue does not list it; "
                 f"`squeue --me --name={NAME}` lists it later"
@@ -136,7 +134,7 @@ class Grants:
         if answer.kind is RefusalKind.FINAL:
             words = answer.words + describe_environment_options()
             raise RefusedAllocationError(f"sbatch refused the allocation: {words}")
-        if not request.answers:
+        if not request.attempts:
             self._log(f"Slurm grants no allocation now, and is asked again: {answer.words}")
         request.may_exist = answer.kind is RefusalKind.FOR_NOW
         return None

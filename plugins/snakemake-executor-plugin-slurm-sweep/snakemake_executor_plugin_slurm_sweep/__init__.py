@@ -135,8 +135,9 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
     """
 
     _sweep = Sweep()
-    #: Text in a comment → job of an earlier start; and the names by which Slurm lists such jobs.
+    #: Text in a job's comment → job of an earlier start.
     _earlier: dict[str, QueuedJob] = {}
+    #: The names by which Slurm lists these jobs.
     _names: tuple[str, ...] = ()
     #: The executor of this process; None before Snakemake has made it.
     _current: Executor | None = None
@@ -171,10 +172,10 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
 
     @classmethod
     def stop_submissions(cls) -> None:
-        """Submit no further jobs; jobs that Slurm has continue.
+        """Submit no further jobs; submitted jobs continue.
 
-        Snakemake counts jobs that wait for their submission as running. Without this call it would
-        wait for them.
+        Snakemake counts jobs that wait for their submission as running, and would wait for them
+        without this call.
         """
         if (executor := Executor._current) is not None:
             executor._is_stopped.set()
@@ -219,6 +220,8 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         self._job_has_ended = threading.Event()
         self._is_silent = False
         self._absences = queue.Absences()
+        #: Number → when an adopted job without output was first found completed.
+        self._completed_since_s: dict[str, float] = {}
         #: When jobs were first found preempted.
         self._preempted_since_s: dict[str, float] = {}
         self._first_query_s: float | None = None
@@ -306,7 +309,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         self._call_in_loop(self.workflow.scheduler.error_callback, job)
 
     def _call_in_loop(self, report: Callable[..., None], *arguments: Any) -> None:
-        """Call a function of Snakemake in the thread of its event loop, or here without a loop.
+        """Call a function of Snakemake in the thread of its event loop; in this thread without one.
 
         Args:
             report: The function, such as `report_job_error`.
@@ -469,11 +472,11 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
             )
 
     def _log_path(self, job: Any, number: str) -> Path:
-        """Return the path of a job's log in Slurm.
+        """Return the path of the log that Slurm writes for a job.
 
         Args:
             job: Snakemake's job.
-            number: The job's number, or `%j` for a line of sbatch.
+            number: The job's number, or `%j`, which sbatch replaces by the number.
         """
         kind = "group" if job.is_group() else "rule"
         folder = Path(self.slurm_logdir, f"{kind}_{job.name}", *_quoted_wildcards(job))
@@ -482,7 +485,11 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
     # Jobs of an earlier start
 
     def _adopt(self, job: Any) -> SubmittedJobInfo | None:
-        """Return the queued or running job of an earlier driver with the same output, or None."""
+        """Return the queued or running Slurm job that an earlier start submitted; None without one.
+
+        Args:
+            job: Snakemake's job.
+        """
         comment = comment_of(job)
         earlier = None if job.is_group() else self._earlier.pop(comment, None)
         if earlier is None or queue.has_ended(earlier):
@@ -496,7 +503,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
     # Ends of jobs
 
     def report_job_success(self, job_info: SubmittedJobInfo) -> None:
-        """Report a successful job to Snakemake; an adopted job without output has failed."""
+        """Report a successful job to Snakemake; report an adopted job without output as failed."""
         number = self._remove_submitted(job_info)
         output = output_of(job_info.job)
         if number in self._adopted and not output.exists():
@@ -576,11 +583,17 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         has_ended, is_missing, waiting = not active_jobs, False, []
         numbers = [str(info.external_jobid) for info in active_jobs]
         answer = await self._states(numbers) if active_jobs else {}
-        for info in active_jobs:
-            state, reason = self._judge_state(info, answer)
+        judged = [(info, *self._judge_state(info, answer)) for info in active_jobs]
+        gone = [info for info, state, _ in judged if state == queue.GONE]
+        ends = await asyncio.to_thread(self._states_of_gone, gone) if gone else {}
+        for info, state, reason in judged:
             is_missing |= answer is not None and info.external_jobid not in answer
             if state == queue.GONE:
-                state = await asyncio.to_thread(self._state_of_gone, info)
+                state = ends[info.external_jobid]
+            if state == queue.COMPLETED and self._is_output_awaited(info):
+                is_missing = True
+                yield info
+                continue
             if state in self._failed_states or state == queue.COMPLETED:
                 has_ended = True
                 self._report_end(info, state)
@@ -614,24 +627,47 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
             return PAUSE_MAX_S
         return min(PAUSE_MAX_S, int(age[0]) / QUERIES_PER_AGE)
 
-    def _state_of_gone(self, info: SubmittedJobInfo) -> str:
-        """Return the final state of a job that Slurm's controller no longer lists.
+    def _is_output_awaited(self, info: SubmittedJobInfo) -> bool:
+        """Return whether the output of a completed job of an earlier start may still appear.
 
-        It is COMPLETED if the job left its output. Otherwise accounting is queried, whatever
-        `status_command` is: the controller may have forgotten the job before a query.
+        A shared file system may show it `--latency-wait` seconds late. Snakemake waits for the
+        outputs of other jobs itself.
 
         Args:
             info: Snakemake's record of the job.
+        """
+        number, now_s = str(info.external_jobid), time.monotonic()
+        if number not in self._adopted or output_of(info.job).exists():
+            return False
+        since_s = self._completed_since_s.setdefault(number, now_s)
+        return bool(now_s - since_s < self.workflow.execution_settings.latency_wait)
+
+    def _states_of_gone(self, infos: Sequence[SubmittedJobInfo]) -> dict[str | None, str]:
+        """Return the final states of jobs that Slurm's controller no longer lists.
+
+        A job that left its output is COMPLETED. For the others accounting is queried, whatever
+        `status_command` is: the controller may have forgotten a job before a query.
+
+        Args:
+            infos: Snakemake's records of the jobs.
 
         Returns:
-            The state in Slurm's words; GONE if it is not known.
+            Snakemake's number of a job → state in Slurm's words; GONE if it is not known.
         """
-        output, number = output_of(info.job), self._number_in_slurm(info)
-        if output.exists() or self._sweep.is_finished(output, number):
-            return queue.COMPLETED
-        state = self.slurm.accounted_state(number)
-        has_ended = state in queue.FAILED or state in (queue.COMPLETED, queue.PREEMPTED)
-        return str(state) if has_ended else queue.GONE
+        states: dict[str | None, str] = {}
+        numbers: dict[str | None, str] = {}
+        for info in infos:
+            output, number = output_of(info.job), self._number_in_slurm(info)
+            if output.exists() or self._sweep.is_finished(output, number):
+                states[info.external_jobid] = queue.COMPLETED
+            else:
+                numbers[info.external_jobid] = number
+        ends = self.slurm.accounted_ends([*numbers.values()]) if numbers else {}
+        for key, number in numbers.items():
+            state = "" if isinstance(ends, NoAnswer) else ends.get(number, "")
+            has_ended = state in queue.FAILED or state in (queue.COMPLETED, queue.PREEMPTED)
+            states[key] = state if has_ended else queue.GONE
+        return states
 
     async def _states(self, numbers: Sequence[str]) -> dict[str, tuple[str, str]] | None:
         """Return number → (state, reason) of jobs; None if Slurm does not answer.
@@ -679,11 +715,11 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
     def _judge_state(
         self, info: SubmittedJobInfo, answer: dict[str, tuple[str, str]] | None
     ) -> tuple[str, str]:
-        """Return the state of a job on which to act, and Slurm's reason why the job waits.
+        """Return the state of a job if it requires an action, and Slurm's reason why the job waits.
 
-        The state is "" as long as nothing is to be done: Slurm does not answer, the job may restart
-        after a preemption or a node failure, it runs on another cluster of a federation, or too few
-        answers in succession do not list it.
+        The state is "" if no action is due: Slurm does not answer, the job may restart after a
+        preemption or a node failure, it runs on another cluster of a federation, or too few answers
+        in succession do not list it.
 
         Args:
             info: Snakemake's record of the job.
@@ -765,7 +801,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
     # Ends of the sweep
 
     def cancel(self) -> None:
-        """Submit no further jobs and cancel all jobs that Slurm has."""
+        """Submit no further jobs and cancel all submitted jobs."""
         self._is_cancelled.set()
         self._is_stopped.set()
         self._job_has_ended.set()
@@ -833,10 +869,10 @@ def comment_of(job: Any) -> str:
 
 
 def _quoted_wildcards(job: Any) -> list[str]:
-    """Return the wildcards of a job without slashes, as names of folders; [] for a group of jobs.
+    """Return the wildcards of a job, escaped for names of folders; [] for a group of jobs.
 
-    Different wildcards give different names. Percent signs would be placeholders for sbatch, braces
-    the end of the text in a comment.
+    Different wildcards give different names. Slashes, percent signs and braces are escaped, because
+    sbatch interprets percent signs, and braces end the text in a comment.
     """
     values = () if job.is_group() else job.wildcards or ()
     return [re.sub("[/~%{}]", lambda char: f"~{ord(char[0]):x}", value) for value in values]

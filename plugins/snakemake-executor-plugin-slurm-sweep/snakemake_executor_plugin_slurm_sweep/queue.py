@@ -81,7 +81,7 @@ def is_running(job: QueuedJob) -> bool:
 
 
 def mark_comment(text: str) -> str:
-    """Return the comment of a job with its text between marks: a site may add to comments."""
+    """Return the text between marks, as a job's comment; a site may add text outside the marks."""
     return "{{" + text + "}}"
 
 
@@ -91,9 +91,10 @@ def executor_text(comment: str) -> str:
 
 
 def has_other_comment(job: QueuedJob) -> bool:
-    """Return whether a job of an executor, recognised by its name, lacks the text of this executor.
+    """Return whether an executor submitted a job, but its comment lacks the text of this executor.
 
-    The site has replaced its comment, or the plain executor has submitted it.
+    The executor is recognised by the job's name. The site has replaced the comment, or the plain
+    Slurm executor has submitted the job.
     """
     return bool(_NAME.search(job.name)) and not executor_text(job.comment)
 
@@ -144,11 +145,11 @@ def require_answer(
     what: str,
     sleep: Callable[[float], object] = time.sleep,
 ) -> _T:
-    """Return the answer of `query`, which is repeated `QUERIES` times without an answer.
+    """Return the first answer of `query`, which is called up to `QUERIES` times.
 
     Args:
         query: Returns the answer, or NoAnswer.
-        what: What the queue may have, for the message.
+        what: What may be in the queue, for the message.
         sleep: Waits for a number of seconds.
 
     Raises:

@@ -92,7 +92,7 @@ class Sweep(Protocol):
         """Return one line about the running jobs; "" if none is running."""
 
     def result_lines(self) -> list[str]:
-        """Return the lines about the sweep's results to print at its end."""
+        """Return the lines about the results to print if Snakemake has nothing to do."""
 
     def preview(self, jobs: list[Mapping[str, Any]]) -> list[str]:
         """Return the lines of a dry-run; each job has the fields of Snakemake's log record."""
@@ -179,7 +179,7 @@ class LogHandler(LogHandlerBase):
     writes_to_file = has_filter = has_formatter = needs_rulegraph = False
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print a log record; after an error in this plugin, print later records as Snakemake."""
+        """Print a log record; after an error in this plugin, print records as Snakemake does."""
         try:
             self._handle_record(record)
         except Exception as error:
@@ -242,7 +242,7 @@ class LogHandler(LogHandlerBase):
             self._print_plain(record)
 
     def _print_plain(self, record: logging.LogRecord) -> None:
-        """Print a record as Snakemake does; in a dry-run long lines are cut."""
+        """Print a record as Snakemake does; in a dry-run, long lines are cut."""
         text = self.format(record) or ""
         if getattr(record, "event", None) == LogEvent.JOB_INFO:
             text = f"\n{text}"

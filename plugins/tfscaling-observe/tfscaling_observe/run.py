@@ -13,7 +13,7 @@ _SITE = Path(__file__).resolve().parent / "site"
 
 
 def main() -> None:
-    """Replace this process by the program, whose events go to a file."""
+    """Run a program whose training events are written to a file."""
     parser = argparse.ArgumentParser(prog="tfscaling-observe", description=main.__doc__)
     parser.add_argument("--events", default="events.jsonl", help="the file (events.jsonl)")
     parser.add_argument("--fit", action="store_true", help="observe Model.fit of Keras, too")

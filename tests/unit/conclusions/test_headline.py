@@ -419,7 +419,7 @@ def test_the_text_is_a_line_for_each_question_and_one_with_the_serious_warnings(
 ) -> None:
     made = study({("east", 1): [10.0], ("east", 2): [15.0]})
     warning = DataWarning("kind", severity, "A long text.", "one machine for all", (), 1)
-    page = headline.with_warnings(headline.page(headline.table(made), made), [warning] * 9)
+    page = headline.add_warnings(headline.page(headline.table(made), made), [warning] * 9)
     assert len(page.splitlines()) == 1 + is_said
     assert ("one machine for all" in page) == is_said and "A long text" not in page
 

@@ -180,7 +180,7 @@ def test_short_and_whole_runs_are_points_of_their_own_and_the_short_ones_are_mar
     assert any("not projected" in decision.answer_sentence(c) for c in of_quality)
     assert "projected" not in choices["mnist_cnn, whole", "execution_time_s"]
     assert ("mnist_cnn, short", "time_to_target_s") not in choices
-    assert "projected" in headline.with_warnings("", list(found.values()))
+    assert "projected" in headline.add_warnings("", list(found.values()))
 
 
 #: Nodes → (seconds before the first epoch, seconds of an epoch); an evaluation takes 2 s.

@@ -24,13 +24,15 @@ LIMITED = (["platforms", "cluster", "runtime_min"], 60)
 class Sweep:
     """Two runs on one and on two nodes, one after the other if they are not `is_remote`."""
 
-    def __init__(self, folder: Path, is_remote: bool = True, is_open: bool = False) -> None:
+    def __init__(
+        self, folder: Path, is_remote: bool = True, has_optional_runs: bool = False
+    ) -> None:
         config = valid_config(LIMITED)
         self.folder, self.runs = folder, manifest_of(config).runs
         self.state = SweepProgress(config.study, list, lambda jobs: [])
         self.state.is_remote, self.state.retries = is_remote, 1
         self.specs: dict[str, RunSpec] = {self.record(n): r.spec for n, r in enumerate(self.runs)}
-        self.first = self.state.begin(self.specs, self.specs, is_open)
+        self.first = self.state.begin(self.specs, self.specs, has_optional_runs)
 
     def record(self, number: int) -> str:
         return str(self.folder / self.runs[number].spec.path / "run.json")
@@ -65,7 +67,7 @@ def sweep(tmp_path: Path) -> Sweep:
 def test_the_beginning_has_the_runs(tmp_path: Path) -> None:
     assert Sweep(tmp_path).first.endswith(": 2 runs to do")
     state = SweepProgress("main", list, lambda jobs: [])
-    assert state.begin({}, {}, is_open=False) == ""
+    assert state.begin({}, {}, has_optional_runs=False) == ""
 
 
 def test_a_finished_run_counts_once_with_what_it_measured(sweep: Sweep) -> None:
@@ -76,7 +78,7 @@ def test_a_finished_run_counts_once_with_what_it_measured(sweep: Sweep) -> None:
 
 
 def test_more_runs_may_follow_in_a_search(tmp_path: Path) -> None:
-    (line,) = Sweep(tmp_path, is_open=True).finish(0)
+    (line,) = Sweep(tmp_path, has_optional_runs=True).finish(0)
     assert line.startswith("[1 of at most 2]")
 
 
@@ -124,7 +126,7 @@ def failing(folder: Path, causes: Sequence[Mapping[str, Any]]) -> tuple[SweepPro
     runs = manifest_of(config).runs[: len(causes)]
     state = SweepProgress(config.study, list, lambda jobs: [])
     specs = {str(folder / run.spec.path / "run.json"): run.spec for run in runs}
-    state.begin(specs, specs, is_open=False)
+    state.begin(specs, specs, has_optional_runs=False)
     lines: list[str] = []
     for number, (run, cause, path) in enumerate(zip(runs, causes, specs, strict=True)):
         fields = {"jobid": number, "rule_name": "train", "rule_msg": "", "output": [path]}
@@ -258,16 +260,16 @@ def test_phase_loss_and_expected_end_follow_the_events(tmp_path: Path) -> None:
     assert (run.started_s, run.loss, run.end_s) == (None, None, None)
     told(tmp_path, *START)
     run.update()
-    assert (run.started_s, run.does) == (100.0, "reading the data")
+    assert (run.started_s, run.activity) == (100.0, "reading the data")
     told(tmp_path, event("built", 107.0), event("first_step", 110.0))
     run.update()
-    assert (run.does, run.end_s) == ("training", None)
+    assert (run.activity, run.end_s) == ("training", None)
     told(tmp_path, event("epoch", 118.0, epoch=1, loss=0.25))
     run.update()
-    assert (run.does, run.loss, run.end_s) == ("epoch 2/4", 0.25, pytest.approx(142.0))
+    assert (run.activity, run.loss, run.end_s) == ("epoch 2/4", 0.25, pytest.approx(142.0))
     told(tmp_path, event("epoch", 140.0, epoch=4, loss=0.125), event("trained", 140.5))
     run.update()
-    assert (run.does, run.loss, run.end_s) == ("evaluation", 0.125, 140.0)
+    assert (run.activity, run.loss, run.end_s) == ("evaluation", 0.125, 140.0)
 
 
 def test_half_a_line_is_read_when_it_is_complete(tmp_path: Path) -> None:
@@ -292,7 +294,7 @@ def test_a_program_is_known_by_what_it_says_of_itself(tmp_path: Path) -> None:
     told(tmp_path, event("start", 100.0), event("program_start", 100.5))
     told(tmp_path, event("imported", 103.0), name="observed")
     run.update()
-    assert run.does == "the program runs"
+    assert run.activity == "the program runs"
     told(tmp_path, event("epoch", 110.5, epoch=1, steps=5, metrics={"loss": 0.5}), name="observed")
     run.update()
-    assert (run.does, run.loss, run.end_s) == ("epoch 2/2", 0.5, pytest.approx(121.0))
+    assert (run.activity, run.loss, run.end_s) == ("epoch 2/2", 0.5, pytest.approx(121.0))

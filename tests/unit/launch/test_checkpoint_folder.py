@@ -45,7 +45,7 @@ def write(run: Path, steps: int) -> Path:
 
 def begin(run: Path, attempt: int, asked: RunSpec | None = None, **of: str) -> Beginning:
     (run / f"attempt={attempt}").mkdir(exist_ok=True)
-    return checkpoint_folder.begin_training(run, attempt, asked or spec(), of or CODE)
+    return checkpoint_folder.write_beginning(run, attempt, asked or spec(), of or CODE)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import socket
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,21 @@ KILLED = {rank: f"Killed (on node{rank})" for rank in range(3)}
 CAUSES: dict[str, tuple[list[Any], dict[int, int | None], dict[int, str], set[int], Any]] = {
     "died_before_its_first_event": (
         [complaining(0, 3.0)], {0: 1, 1: -9}, {}, set(), ("rank_died", 1, "killed by SIGKILL")),
+    # the others wait for it, abort for it, or are ended by srun for it
+    "died_before_its_first_event_while_another_runs": (
+        [running(0)], {0: None, 1: 1}, {}, set(), ("rank_died", 1, "exit code 1")),
+    "died_before_its_first_event_and_another_aborts": (
+        [running(0)], {1: 1, 0: -6}, {}, set(), ("rank_died", 1, "exit code 1")),
+    "died_before_another_aborts": (
+        [running(0), running(1)], {1: -9, 0: -6}, {}, set(),
+        ("rank_died", 1, "killed by SIGKILL")),
+    "died_before_its_first_event_and_srun_terminates_another": (
+        [running(0), running(2)], {}, {1: EXITED[1]}, set(), ("rank_died", 1, EXITED[1])),
+    "died_before_its_first_event_and_srun_kills_another": (
+        [running(0), running(2)], {}, {1: EXITED[1], 0: KILLED[0]}, set(),
+        ("rank_died", 1, EXITED[1])),
+    "died_before_srun_killed_another_that_had_not_begun": (
+        [running(1)], {}, {1: EXITED[1], 0: KILLED[0]}, set(), ("rank_died", 1, EXITED[1])),
     "complained_while_another_runs": (
         [running(0), complaining(1, 3.0)], {0: None, 1: 1}, {}, set(),
         ("rank_failed", 1, "UnavailableError: Socket closed")),
@@ -196,6 +212,12 @@ def test_the_first_error_of_srun_is_the_cause(
         ({}, ["ModuleNotFoundError: No module named 'msgspec'"], True),
         ({1: "Exited with exit code 1 (on cpu1)"}, [], False),
         ({1: "Killed (on cpu1)"}, ["ready"], False),
+        # a container's engine or a shell reports the signal that killed its command
+        *(
+            ({1: f"Exited with exit code {128 + number} (on cpu1)"}, ["ready"], False)
+            for number in (signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM)
+        ),
+        ({1: "Exited with exit code 13 (on cpu1)"}, ["ready"], True),
     ],
 )
 def test_a_rank_that_ends_before_it_began_has_the_last_line_of_its_log(

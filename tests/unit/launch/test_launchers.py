@@ -29,7 +29,7 @@ FOLDER = Path("attempt=1")
 
 def request(geometry: Geometry, **changes: Any) -> LaunchRequest:
     jobs = {"worker": geometry.tasks}
-    usual: dict[str, Any] = {"jobs": jobs, "cpus_per_task": 4, "folder": FOLDER, "gpus": False}
+    usual: dict[str, Any] = {"jobs": jobs, "cpus_per_task": 4, "folder": FOLDER, "uses_gpus": False}
     return LaunchRequest(["python", "run_rank.py", "--seed", "1"], geometry, **{**usual, **changes})
 
 
@@ -102,7 +102,7 @@ def gpus_of(
     """The variable `name` of each local rank, where it lists these GPUs, without nvidia-smi."""
     env = {"PATH": ""} if given is None else {"PATH": "", name: ",".join(given)}
     with ExitStack() as held:
-        wanted = request(geometry, gpus=True, env=env, resources=held, **changes)
+        wanted = request(geometry, uses_gpus=True, env=env, resources=held, **changes)
         return [command.env[name] for command in LAUNCHERS["local"](wanted)]
 
 
@@ -147,7 +147,7 @@ def test_engines_get_the_image_its_python_and_all_folders(
 
     def words(engine: Any, python: str = sys.executable) -> list[str]:
         container = Container(image="i.sif", engine=engine, binds=("/a:/b",))
-        wanted = request(Geometry(1, 1, 1), gpus=True, container=container)
+        wanted = request(Geometry(1, 1, 1), uses_gpus=True, container=container)
         wanted = replace(wanted, command=[python, *wanted.command[1:]])
         (command,) = LAUNCHERS["srun"](wanted)
         return list(command.argv[command.argv.index("--output=attempt=1/rank-%t.log") + 1 :])

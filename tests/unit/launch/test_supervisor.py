@@ -106,6 +106,24 @@ def test_one_rank_exiting_with_an_error_ends_all_and_is_named(tmp_path: Path) ->
     assert of_this_test(tmp_path) == []
 
 
+@pytest.mark.parametrize("is_begun", [True, False])
+def test_a_rank_that_aborts_because_another_has_ended_is_not_the_cause(
+    is_begun: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The launcher has noticed the end of a process that is no zombie any more."""
+    monkeypatch.setattr(supervisor, "GRACE_S", 300.0)  # the other ends by itself
+    pid = tmp_path / "pid"
+    fails = "say('start', host='h1'); " * is_begun
+    fails += f"open({f'{pid}~'!r}, 'w').write(str(os.getpid()))\n"
+    fails += f"os.rename({f'{pid}~'!r}, {str(pid)!r}); sys.exit(4)"
+    aborts = f"say('start', host='h0')\nwhile not os.path.exists({str(pid)!r}): time.sleep(0.02)\n"
+    aborts += f"while os.path.exists('/proc/' + open({str(pid)!r}).read()): time.sleep(0.02)\n"
+    ranks = [python_rank(tmp_path, 0, aborts + "os.abort()"), python_rank(tmp_path, 1, fails)]
+    cause = Supervisor(ranks, RankMessageServer(tmp_path), 600, len(ranks)).run()
+    assert cause is not None
+    assert (cause.kind, cause.rank, cause.exit_code) == ("rank_died", 1, 4)
+
+
 def test_a_rank_that_ends_before_its_first_event_has_its_last_words(tmp_path: Path) -> None:
     ranks = [python_rank(tmp_path, 0, "print('ready'); import nowhere_installed")]
     cause = Supervisor(ranks, RankMessageServer(tmp_path), 600, len(ranks)).run()

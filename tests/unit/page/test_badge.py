@@ -22,13 +22,13 @@ def contrast_with_white(colour: str) -> float:
     return 1.05 / (sum(w * p for w, p in zip((0.2126, 0.7152, 0.0722), linear, strict=True)) + 0.05)
 
 
-@pytest.mark.parametrize("is_shown", [True, False])
-def test_a_badge_has_its_texts_inside_and_a_name(is_shown: bool) -> None:
+@pytest.mark.parametrize("is_supported", [True, False])
+def test_a_badge_has_its_texts_inside_and_a_name(is_supported: bool) -> None:
     dice = random.Random(SEED)
     label, message = (
         "".join(dice.choices(string.ascii_letters + " ", k=dice.randint(3, 40))) for _ in range(2)
     )
-    root = ET.fromstring(badge_svg(label, message, "what it claims", is_shown=is_shown))
+    root = ET.fromstring(badge_svg(label, message, "what it claims", is_supported=is_supported))
     assert root.tag == f"{SVG}svg" and root.get("role") == "img"
     assert root.get("aria-label") == root.findtext(f"{SVG}title") == "what it claims"
     assert [each.text for each in root.iter(f"{SVG}text")] == [label, message], SEED
@@ -43,13 +43,13 @@ def test_a_badge_has_its_texts_inside_and_a_name(is_shown: bool) -> None:
 
 def test_a_claim_and_no_claim_have_different_colours() -> None:
     colours = [
-        re.findall("#[0-9a-f]{6}", badge_svg("a", "b", "c", is_shown=s)) for s in (False, True)
+        re.findall("#[0-9a-f]{6}", badge_svg("a", "b", "c", is_supported=s)) for s in (False, True)
     ]
     assert colours[0] != colours[1]
 
 
 def test_hostile_texts_are_texts() -> None:
-    svg = badge_svg(HOSTILE, HOSTILE, HOSTILE, is_shown=True)
+    svg = badge_svg(HOSTILE, HOSTILE, HOSTILE, is_supported=True)
     root = ET.fromstring(svg)
     tags = {each.tag.removeprefix(SVG) for each in root.iter()}
     assert tags == {"svg", "title", "rect", "text"}

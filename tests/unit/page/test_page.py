@@ -241,16 +241,16 @@ def test_a_new_conclusion_is_a_section_with_title_caption_and_table(
     assert "an hour" in words
 
 
-@pytest.mark.parametrize("asked", ["cost_usd", None])
+@pytest.mark.parametrize("goal", ["cost_usd", None])
 def test_a_question_has_one_recommendation_and_other_goals_are_folded(
-    tmp_path: Path, asked: str | None
+    tmp_path: Path, goal: str | None
 ) -> None:
-    page = Page(rendered(tmp_path, asked=asked))
+    page = Page(rendered(tmp_path, question_goal=goal))
     titles = [words for _, words in page.all("article")]
     folded = [words for _, words in page.all("details") if "Shortest time" in words]
     assert len(titles) == 2
-    assert [title.startswith("Lowest cost") for title in titles] == [bool(asked), not asked]
-    assert len(folded) == bool(asked) and "Lowest cost" not in "".join(folded)
+    assert [title.startswith("Lowest cost") for title in titles] == [bool(goal), not goal]
+    assert len(folded) == bool(goal) and "Lowest cost" not in "".join(folded)
 
 
 def test_a_page_of_nothing_can_be_made(tmp_path: Path) -> None:
@@ -277,7 +277,7 @@ def test_the_program_writes_the_page(tmp_path: Path) -> None:
     study_of_page = study_folder(tmp_path / "results", config, made.planned, **tables)
     data_warnings.write_warnings(study_of_page.details / "warnings.json", shown.warnings)
     (tmp_path / "results/partial").mkdir()
-    write_page.page(study_of_page)
+    write_page.write_page(study_of_page)
     output = tmp_path / "results" / "report.html"
     assert sorted(path.name for path in output.parent.iterdir()) == [
         "comparison.csv",

@@ -54,7 +54,7 @@ def test_runs_without_a_record_are_to_do_and_excluded_points_have_their_reason(
         (2, "runs", "missing: not run yet"),
         (9, "excluded", "9 nodes exceed nodes_max 8"),
     ]
-    assert (len(made.runs), made.finished, made.elsewhere) == (2, 0, 0)
+    assert (len(made.runs), made.finished, made.on_other_clusters) == (2, 0, 0)
     assert made.rows[1].tasks == 2 and made.rows[1].cpus_per_task == 8
     assert made.rows[2].runs is None and made.rows[2].duration_s is None
 
@@ -100,7 +100,7 @@ def test_only_the_chosen_cluster_is_planned(tmp_path: Path) -> None:
     raw["cluster"] = "gcp"
     made = plan_of(config_validation.convert_to_types(raw), tmp_path)
     assert {row.platform for row in made.rows} == {"cluster"}
-    assert (len(made.runs), made.elsewhere) == (3, 2)
+    assert (len(made.runs), made.on_other_clusters) == (3, 2)
 
 
 # --- how long and how dear ---
@@ -365,13 +365,14 @@ def test_a_search_that_is_not_worth_more_runs_costs_no_more(tmp_path: Path) -> N
     config = searched.config_of({}, question={"trainings": 1})
     planned = manifest_of(config)
     before = costed_plan.make_plan(config, planned, tmp_path).searches[0]
-    assert (before.costs["expected"].runs, before.ended) == (6, "")
+    assert (before.costs["expected"].runs, before.end_verdict) == (6, "")
     searched.runs_of(planned, tmp_path, lambda run: run.spec.repeat <= 1)
     plan = costed_plan.make_plan(config, planned, tmp_path)
     assert plan.runs == []
     (cost,) = plan.searches
     assert cost.costs["made"] == cost.costs["expected"] == cost.costs["most"]
-    assert any(cost.ended in note for note in script.searches_table([cost]).notes) and cost.ended
+    assert any(cost.end_verdict in note for note in script.searches_table([cost]).notes)
+    assert cost.end_verdict
     # the sweep has no further round, unless there are more trainings
     made = [run.spec.path for run in planned.runs if run.spec.repeat == 1]
     for trainings, is_due in ((1, False), (10**6, True), (None, True)):

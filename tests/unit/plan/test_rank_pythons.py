@@ -77,6 +77,7 @@ def test_a_missing_package_is_one_error_with_the_command(name: str, tmp_path: Pa
         ("tensorflow", "2.15.1"),
         ("tensorflow", "2.22.0rc1"),
         ("keras", "2.15.0"),
+        ("keras", "4.0rc1"),
         ("msgspec", "0.18.6"),
     ],
 )
@@ -92,8 +93,14 @@ def test_only_sums_by_mpi_need_mpi4py(tmp_path: Path) -> None:
     assert rank_pythons.python_problem(specs({"environment": own}, "multi_worker_mirrored")) == ""
 
 
-def test_versions_of_vendors_are_read(tmp_path: Path) -> None:
-    own = environment(tmp_path / "env", {**VERSIONS, "tensorflow": "2.17.0+nv24.10"})
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [("tensorflow", "2.17.0+nv24.10"), ("tensorflow", "2.18rc1"), ("mpi4py", "4.1.0b2")],
+)
+def test_versions_of_vendors_and_of_previews_are_read(
+    name: str, version: str, tmp_path: Path
+) -> None:
+    own = environment(tmp_path / "env", {**VERSIONS, name: version})
     assert rank_pythons.python_problem(specs({"environment": own})) == ""
 
 

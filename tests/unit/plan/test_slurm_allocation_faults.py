@@ -192,7 +192,7 @@ def test_a_start_without_an_answer_about_allocations_is_refused(
     monkeypatch.setattr(queue, "PAUSE_S", 0.0)
     slurm.states("silent")
     with pytest.raises(WorkflowError, match="allocations of an earlier start"):
-        executor._find_left_allocations()
+        executor._find_earlier_allocations()
 
 
 def test_an_allocation_that_slurm_did_not_cancel_is_cancelled_later(

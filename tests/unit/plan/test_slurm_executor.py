@@ -11,6 +11,7 @@ import snakemake_executor_plugin_slurm_allocation as allocation
 import snakemake_executor_plugin_slurm_sweep as plugin
 from fake_programs import program
 from slurm_executor import COMMENT, Job, Slurm, Start, Sweep, decorated, done, listed, submitted
+from snakemake.settings.types import ExecutionSettings
 from snakemake_executor_plugin_slurm_sweep import queue
 from snakemake_executor_plugin_slurm_sweep.slurm_client import QueuedJob, SlurmClient
 from snakemake_interface_common.exceptions import WorkflowError
@@ -178,8 +179,9 @@ def test_an_empty_answer_of_squeue_ends_no_job(start: Start, slurm: Slurm, tmp_p
 @pytest.mark.parametrize(
     ("accounted", "state"),
     [
-        ("echo TIMEOUT", "TIMEOUT"), ("echo 'CANCELLED by 0'", "CANCELLED"),
-        ("echo COMPLETED", "COMPLETED"), ("echo RUNNING", "GONE"), ("", "GONE"), ("exit 1", "GONE"),
+        ("echo '2|TIMEOUT'", "TIMEOUT"), ("echo '2|CANCELLED by 0'", "CANCELLED"),
+        ("echo '2|COMPLETED'", "COMPLETED"), ("echo '2|RUNNING'", "GONE"), ("", "GONE"),
+        ("exit 1", "GONE"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("has_output", [True, False])
@@ -209,6 +211,50 @@ def test_a_job_that_squeue_lists_no_more_has_ended(
     is_good = has_output or (state == "COMPLETED" and not is_adopted)
     assert executor.ended[1:] == [(str(output), is_good)]
     assert sweep.failures == ({} if is_good else {"2": state})
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_jobs_that_vanish_together_are_looked_up_by_one_call_of_sacct(
+    answers: bool, start: Start, slurm: Slurm, sweep: Sweep, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """It may take a minute to fail."""
+    monkeypatch.setattr(queue, "ABSENT_S", 0.0)
+    states = random.choices(["TIMEOUT", "FAILED", "NODE_FAIL"], k=random.randint(2, 5))
+    numbers = [str(number) for number in range(1, len(states) + 1)]
+    rows = "\n".join(map("|".join, zip(numbers, states, strict=True)))
+    slurm.states()
+    end = f"cat <<'END'\n{rows}\nEND" if answers else "exit 1"
+    slurm.answer("sacct", f'echo "$@" >>{tmp_path}/accounted\n{end}')
+    executor = start()
+    jobs = [submitted(Job([f"r{number}"]), number, tmp_path) for number in numbers]
+    found = [executor.query(*jobs) for _ in range(3)]
+    assert found == [numbers, numbers, []], states
+    (call,) = (tmp_path / "accounted").read_text().splitlines()
+    assert f"--jobs={','.join(numbers)}" in call.split()
+    expected = states if answers else ["GONE"] * len(states)
+    assert [sweep.failures[number] for number in numbers] == expected
+
+
+@pytest.mark.parametrize("appears", [True, False])
+def test_an_adopted_job_has_not_failed_while_its_output_may_be_late(
+    appears: bool, start: Start, slurm: Slurm, sweep: Sweep, tmp_path: Path
+) -> None:
+    """A shared file system shows it within --latency-wait; meanwhile other jobs are followed."""
+    executor, output = start(), tmp_path / "a"
+    executor.workflow.execution_settings = ExecutionSettings(latency_wait=3600)
+    executor._adopted |= {"1"}
+    jobs = [submitted(Job([name]), n, tmp_path) for name, n in ((str(output), "1"), ("b", "2"))]
+    slurm.states("1|COMPLETED None", "2|COMPLETED None")
+    assert executor.query(*jobs) == ["1"] and executor.ended == [("b", True)]
+    assert executor.next_seconds_between_status_checks == 40  # as at the start: it is due soon
+    if appears:
+        output.touch()
+    else:
+        executor.workflow.execution_settings = ExecutionSettings(latency_wait=0)
+    assert executor.query(jobs[0]) == []
+    assert executor.ended[1:] == [(str(output), appears)]
+    assert sweep.failures == ({} if appears else {"1": "COMPLETED"})
 
 
 @pytest.mark.parametrize(

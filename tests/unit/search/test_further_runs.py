@@ -170,7 +170,7 @@ def test_one_training_is_worth_one_run_of_each(dice: np.random.Generator) -> Non
     last = run_until_it_ends(planned, 1)[-1]
     assert last.not_worth_it is not None and not last.not_worth_it.is_worth_its_price
     assert (last.has_ended, last.is_decided, last.runs_to_start) == (True, False, {})
-    assert last.may_run_later == () and last.best is not None
+    assert last.possible_runs == () and last.best is not None
     assert set(last.runs.values()) == {1}
 
 

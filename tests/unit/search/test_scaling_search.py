@@ -128,7 +128,7 @@ def test_a_decision_is_a_function_of_the_runs(
 def test_the_best_is_named_after_a_run_of_each_and_more_of_those_near_it() -> None:
     first, *_, last = run_all(measured(0.02))
     assert first.runs_to_start == {f"c{n}": 1 for n in range(6)} and first.best is None
-    assert (last.best, last.is_decided, last.has_ended, last.may_run_later) == (
+    assert (last.best, last.is_decided, last.has_ended, last.possible_runs) == (
         "c0",
         True,
         True,
@@ -287,7 +287,7 @@ def complete(found: Decision) -> set[str]:
     return {name for name, runs in found.runs.items() if runs}
 
 
-def test_short_runs_come_first_and_the_best_stands_trial() -> None:
+def test_short_runs_come_first_and_the_best_is_checked_by_a_complete_run() -> None:
     planned = [projected(each) for each in STEADY]
     nothing = decide([replace(each, runs=(), short=replace(each.short, runs=())) for each in planned
                       if each.short])  # fmt: skip
@@ -301,27 +301,27 @@ def test_short_runs_come_first_and_the_best_stands_trial() -> None:
     )
     found = decide(planned)
     assert (found.best, found.is_decided, complete(found)) == ("c0", True, {"c0"})
-    trial = found.standings["c0"].trial
-    assert trial and trial.is_within_interval and trial.measured == pytest.approx(100, rel=0.05)
-    assert found.standings["c5"].trial is None and found.standings["c5"].short_runs
+    check = found.standings["c0"].projection_check
+    assert check and check.is_within_interval and check.measured == pytest.approx(100, rel=0.05)
+    assert found.standings["c5"].projection_check is None and found.standings["c5"].short_runs
 
 
-def test_a_trial_that_misses_goes_on_with_complete_runs() -> None:
+def test_a_projection_that_misses_is_followed_by_complete_runs() -> None:
     """The short runs of one project half of its time; all others are right."""
     planned = [projected(each, 0.5 if each.name == "c2" else 1.0) for each in STEADY]
     found = decide(planned)
     assert (found.best, found.is_decided) == ("c0", True)
-    missed, kept = (found.standings[name].trial for name in ("c2", "c0"))
+    missed, kept = (found.standings[name].projection_check for name in ("c2", "c0"))
     assert missed and kept and kept.is_within_interval and missed.measured > missed.high
     assert {"c0", "c1", "c2"} <= complete(found)
 
 
-def test_a_trial_of_more_complete_runs_has_a_narrower_interval() -> None:
+def test_a_projection_check_of_more_complete_runs_has_a_narrower_interval() -> None:
     found = decide([projected(each) for each in measured(0.08)])
     runs_and_widths = sorted(
-        (found.runs[name], each.trial.high / each.trial.low)
+        (found.runs[name], each.projection_check.high / each.projection_check.low)
         for name, each in found.standings.items()
-        if each.trial
+        if each.projection_check
     )
     runs, widths = zip(*runs_and_widths, strict=True)
     assert len({*runs}) == len(runs) > 1
@@ -342,7 +342,7 @@ def test_without_projected_times_a_candidate_has_complete_runs(way: str) -> None
     found = decide([refused, *others])
     assert (found.best, found.is_decided, found.failed) == ("c0", True, {})
     assert found.runs["c0"] > 1 and found.standings["c0"].short_runs <= 1
-    assert found.standings["c0"].trial is None
+    assert found.standings["c0"].projection_check is None
 
 
 def test_projections_that_are_unsure_by_their_steps_count_less() -> None:
@@ -652,7 +652,7 @@ def test_the_course_of_a_search_is_known(name: str, is_complete: bool) -> None:
         found.rounds,
         found.is_decided,
         found.has_ended,
-        len(found.may_run_later),
+        len(found.possible_runs),
     ) == state
     assert found.runs_to_start == wanted
     each = found.standings.values()

@@ -161,7 +161,10 @@ def test_options_that_change_what_is_measured_are_refused(changes: dict[str, Any
         ("--configfile a.yaml --configfile b.yaml -n", "--configfile"),
         ("all --configfiles=a.yaml --cores 1 --configfile b.yaml", "--configfile"),
         ("-C rerun=stale --config cluster=here", "--config"),
+        ("-Crerun=stale all --config cluster=here", "--config"),
+        ("-C rerun=stale -Ccluster=here", "--config"),
         ("-R train --forcerun collect", "--forcerun"),
+        ("-Rtrain --forcerun=collect", "--forcerun"),
         ("--omit-from report -O compare", "--omit-from"),
         ("--set-resources train:runtime=1 --set-resources train:qos=q", "--set-resources"),
     ],
@@ -172,8 +175,8 @@ def test_an_option_of_which_snakemake_keeps_the_last_is_given_once(line: str, na
     once = ["--configfile", "a.yaml", "--config", "seed=1", "--forcerun", "train"]
     assert not [*unsupported_options.find_repeated_options([*once, "--", "--config"])]
     # Snakemake still keeps the last one only
-    parsed = get_argument_parser().parse_args(["--config", "a=1", "--config", "b=2"])
-    assert parsed.config == ["b=2"]
+    for words in (["--config", "a=1", "--config", "b=2"], ["-Ca=1", "-Cb=2"]):
+        assert get_argument_parser().parse_args(words).config == ["b=2"]
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def verdicts_of(study: StudyFolder) -> dict[int, bool]:
     """Nodes → whether the efficiency is shown, for the only line."""
     warnings = read_warnings(study.details / "warnings.json")
     (found,) = find_scaling_ranges(write_tables.load_own_evidence(study), warnings)
-    return {each.row.nodes: each.is_kept for each in found.configurations}
+    return {each.row.nodes: each.is_efficient for each in found.configurations}
 
 
 def test_a_training_scales_to_the_last_number_of_nodes_that_keeps_the_efficiency(

@@ -219,5 +219,5 @@ def test_a_module_prepares_files_if_its_function_takes_their_folder(
 ) -> None:
     write("own/sets.py", f"def data(context): ...\n{definition}\n{TRAP}")
     assert user_code.is_pipeline("own.sets:data")
-    found = user_code.prepare_function("own.sets:data")
+    found = user_code.find_prepare_function("own.sets:data")
     assert found == ("own.sets:prepare" if is_found else None)

@@ -12,7 +12,7 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def _run_next() -> None:
-    """Run the `sitecustomize` that Python would have found without this one."""
+    """Run the `sitecustomize` that Python would have imported without this file, if any."""
     elsewhere = [path for path in sys.path if os.path.abspath(path or os.curdir) != _HERE]
     found = importlib.machinery.PathFinder.find_spec("sitecustomize", elsewhere)
     if found is not None and found.loader is not None:

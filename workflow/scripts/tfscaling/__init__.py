@@ -35,7 +35,7 @@ def read_study(folder: str | Path) -> StudyResults:
         folder: The folder of the study, such as `results/main`, or its folder `partial`.
 
     Raises:
-        InputError: A ValueError of one line, if the folder is of no study, has no tables yet, or
+        InputError: A ValueError of one line, if the folder is not a study's, has no tables yet, or
             has a file that is wrong.
     """
     from tfscaling.stages import study_results

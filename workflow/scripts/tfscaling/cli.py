@@ -21,11 +21,11 @@ STAGES = {
     "assess-repeats": ("write_plan", "assess_repeats"),
     "collect": ("write_tables", "collect"),
     "compare": ("write_tables", "compare"),
-    "partial": ("write_page", "partial"),
+    "partial": ("write_page", "write_partial_page"),
     "plan": ("write_plan", "run"),
     "proposal": ("write_proposal", "run"),
-    "regressions": ("write_tables", "regressions"),
-    "report": ("write_page", "page"),
+    "regressions": ("write_tables", "print_regressions"),
+    "report": ("write_page", "write_page"),
     "scaling-badge": ("write_badge", "run"),
 }
 

@@ -15,7 +15,7 @@ from tfscaling.cluster.gpu_allocation import Gpu, amd_gpus_of_task, visible_gpus
 
 
 class GpuDriverError(RuntimeError):
-    """A library does not answer; the message has its reason."""
+    """NVML or AMD SMI fails, or does not report a value; the message has the reason."""
 
 
 class GpuReadings(Protocol):
@@ -51,28 +51,28 @@ class NvmlReadings:
     def __init__(self, nvml: Any, entry: str) -> None:
         self._nvml = nvml
         if entry.isdecimal():
-            self._handle = self._ask("nvmlDeviceGetHandleByIndex", int(entry))
+            self._handle = self._call("nvmlDeviceGetHandleByIndex", int(entry))
         else:
-            self._handle = self._ask("nvmlDeviceGetHandleByUUID", entry)
-        self.uuid = str(self._ask("nvmlDeviceGetUUID", self._handle))
+            self._handle = self._call("nvmlDeviceGetHandleByUUID", entry)
+        self.uuid = str(self._call("nvmlDeviceGetUUID", self._handle))
 
     def energy_mj(self) -> float:
         """Return the reading of the energy counter in millijoules."""
-        return int(self._ask("nvmlDeviceGetTotalEnergyConsumption", self._handle))
+        return int(self._call("nvmlDeviceGetTotalEnergyConsumption", self._handle))
 
     def busy_share(self) -> float:
         """Return the share of the last sample period in which the GPU was busy."""
-        return self._ask("nvmlDeviceGetUtilizationRates", self._handle).gpu / 100
+        return self._call("nvmlDeviceGetUtilizationRates", self._handle).gpu / 100
 
     def used_bytes(self) -> int:
         """Return the memory in use, in bytes."""
-        return int(self._ask("nvmlDeviceGetMemoryInfo", self._handle).used)
+        return int(self._call("nvmlDeviceGetMemoryInfo", self._handle).used)
 
     def total_bytes(self) -> int:
         """Return the total memory, in bytes."""
-        return int(self._ask("nvmlDeviceGetMemoryInfo", self._handle).total)
+        return int(self._call("nvmlDeviceGetMemoryInfo", self._handle).total)
 
-    def _ask(self, function: str, *arguments: Any) -> Any:
+    def _call(self, function: str, *arguments: Any) -> Any:
         """Return what a function of NVML returns.
 
         Raises GpuDriverError instead of NVML's own error.
@@ -99,37 +99,37 @@ class AmdReadings:
         self._smi, self._handle = smi, handle
         if not hasattr(smi, "amdsmi_get_gpu_enumeration_info"):
             raise GpuDriverError("AMD SMI is older than ROCm 6.4 and does not number GPUs as HIP")
-        names = self._ask("amdsmi_get_gpu_enumeration_info")
+        names = self._call("amdsmi_get_gpu_enumeration_info")
         self.number, self.uuid = names["hip_id"], str(names["hip_uuid"])
 
     def energy_mj(self) -> float:
         """Return the reading of the energy counter in millijoules."""
-        counter = self._ask("amdsmi_get_energy_count")
+        counter = self._call("amdsmi_get_energy_count")
         microjoules = counter["energy_accumulator"] * counter["counter_resolution"]
         return float(microjoules / 1000)
 
     def busy_share(self) -> float:
         """Return the share of the last sample period in which the GPU was busy."""
-        percent = self._ask("amdsmi_get_gpu_activity")["gfx_activity"]
+        percent = self._call("amdsmi_get_gpu_activity")["gfx_activity"]
         if percent == "N/A":
             raise GpuDriverError("AMD SMI: gfx_activity is N/A")
         return float(percent / 100)
 
     def used_bytes(self) -> int:
         """Return the memory in use, in bytes."""
-        return int(self._ask("amdsmi_get_gpu_memory_usage", self._smi.AmdSmiMemoryType.VRAM))
+        return int(self._call("amdsmi_get_gpu_memory_usage", self._smi.AmdSmiMemoryType.VRAM))
 
     def total_bytes(self) -> int:
         """Return the total memory, in bytes."""
-        return int(self._ask("amdsmi_get_gpu_memory_total", self._smi.AmdSmiMemoryType.VRAM))
+        return int(self._call("amdsmi_get_gpu_memory_total", self._smi.AmdSmiMemoryType.VRAM))
 
     def describe(self) -> Gpu:
         """Return model, UUID and driver of the GPU."""
-        name = self._ask("amdsmi_get_gpu_asic_info")["market_name"]
-        driver = self._ask("amdsmi_get_gpu_driver_info")["driver_version"]
+        name = self._call("amdsmi_get_gpu_asic_info")["market_name"]
+        driver = self._call("amdsmi_get_gpu_driver_info")["driver_version"]
         return Gpu(name, self.uuid, driver)
 
-    def _ask(self, function: str, *arguments: Any) -> Any:
+    def _call(self, function: str, *arguments: Any) -> Any:
         """Return what a function of AMD SMI returns for this GPU.
 
         Raises GpuDriverError instead of AMD SMI's own error.
@@ -149,7 +149,7 @@ def read_task_gpus(environ: Mapping[str, str], nvml: Any = None, smi: Any = None
         smi: Replaces the module amdsmi in tests.
 
     Raises:
-        GpuDriverError: No library answers, or it does not know a selected GPU.
+        GpuDriverError: Neither library works, or it does not list a selected GPU.
     """
     try:
         nvml = nvml or importlib.import_module("pynvml")
@@ -192,7 +192,7 @@ def list_amd_gpus(smi: Any = None) -> tuple[Gpu, ...]:
 def _amd_gpus_of_node(smi: Any) -> list[AmdReadings]:
     """Return the readings of all AMD GPUs of this node.
 
-    Raises GpuDriverError if AMD SMI does not answer.
+    Raises GpuDriverError if AMD SMI fails.
     """
     try:
         smi.amdsmi_init()

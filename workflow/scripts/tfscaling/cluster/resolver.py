@@ -37,8 +37,9 @@ class Cluster:
         job: the job of this task, such as ``worker``.
         index: the index of this task in its job.
         rank: the position of this task among all tasks, SLURM_PROCID in a Slurm step.
-        gpus: the entries for this task's CUDA_VISIBLE_DEVICES, or for AMD's or Intel's variable
-            where that selects the GPUs; None: leave the variable unchanged.
+        gpus: this task's GPUs, as entries of the variable that selects them, CUDA_VISIBLE_DEVICES
+            or the variable of AMD or Intel. () means no GPUs; with None the variable is left
+            unchanged.
         source: ``TF_CONFIG``, ``slurm`` or ``single``.
     """
 

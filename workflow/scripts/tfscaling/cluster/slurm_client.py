@@ -356,17 +356,21 @@ class SlurmClient:
         )
         return rows if isinstance(rows, NoAnswer) else dict(rows)
 
-    def accounted_state(self, number: str) -> str | NoAnswer:
-        """Return the state of a job or step from sacct, such as `CANCELLED`; "" if unknown.
+    def accounted_ends(self, numbers: Sequence[str]) -> dict[str, str] | NoAnswer:
+        """Return number → state from sacct, such as `CANCELLED`, of jobs or of steps.
+
+        Unknown ones are missing in the result. One call serves all: sacct may take a minute.
 
         Args:
-            number: Number of the job, or JOB.STEP.
+            numbers: Numbers of jobs, or JOB.STEP of steps.
         """
-        rows = self._query_sacct(("State",), f"--jobs={number}", allocations="." not in number)
+        are_jobs = not any("." in number for number in numbers)
+        which = f"--jobs={','.join(numbers)}"
+        rows = self._query_sacct(("JobIdRaw", "State"), which, allocations=are_jobs)
         if isinstance(rows, NoAnswer):
             return rows
         # it may name who has cancelled the job: CANCELLED by 0
-        return rows[-1][0].partition(" ")[0] if rows else ""
+        return {number: words.partition(" ")[0] for number, words in rows}
 
     def accounted_waits(self, partition: str, days: int) -> list[list[str]] | NoAnswer:
         """Return times and size of all users' past jobs in a partition, from sacct.
@@ -531,9 +535,10 @@ class SlurmClient:
 
 
 def is_node_down(state: str) -> bool:
-    """Return whether a state of sinfo means that a node is lost, with all that it ran.
+    """Return whether a state from sinfo means that a node, and all that it ran, is lost.
 
-    `*` marks nodes that do not answer. Alone it proves nothing: the daemon may be restarted.
+    These are `down`, `error` and `drained*`. The mark `*` of nodes that do not answer is not enough
+    for other states: Slurm's daemon on the node may only be restarting.
     """
     return state == "drained*" or state.rstrip("*~#!%$@^-+") in ("down", "error")
 

@@ -47,9 +47,10 @@ def run_node_list(environ: Mapping[str, str]) -> str | None:
 
 
 def run_gres(environ: Mapping[str, str]) -> str | None:
-    """Return the GPUs on each node of a run that uses only a part of its job, as `gpu:2`; or None.
+    """Return the GPUs on each node of a run that uses only a part of its job, such as `gpu:2`.
 
-    The executor `slurm-allocation` sets it as TFSCALING_GRES: the job may have more GPUs.
+    The executor `slurm-allocation` sets it as TFSCALING_GRES, because the job may have more GPUs.
+    None if the variable is not set.
     """
     return environ.get("TFSCALING_GRES") or None
 

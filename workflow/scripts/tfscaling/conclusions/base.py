@@ -27,14 +27,14 @@ class ConclusionFunctions:
         table: Returns the table of a study, for <name>.csv.
         as_text: Returns the table with texts as cells, for the page; None if the page has no table.
         page: Returns <name>.md without the warnings, a heading first; None makes it from `as_text`.
-        with_warnings: Adds the warnings to <name>.md; None adds them below the heading.
+        add_warnings: Adds the warnings to <name>.md; None adds them below the heading.
     """
 
     columns: Sequence[str]
     table: Callable[[Study], pd.DataFrame]
     as_text: Callable[[pd.DataFrame], TextTable] | None = None
     page: Callable[[pd.DataFrame, Study], str] | None = None
-    with_warnings: Callable[[str, Sequence[DataWarning]], str] | None = None
+    add_warnings: Callable[[str, Sequence[DataWarning]], str] | None = None
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,8 @@ class Conclusion:
         else:
             assert parts.as_text, "a conclusion has a page or a table"
             text = display.to_markdown(parts.as_text(table))
-        if parts.with_warnings:
-            return parts.with_warnings(text, warnings)
+        if parts.add_warnings:
+            return parts.add_warnings(text, warnings)
         return display.insert_warnings(text, [warning.text for warning in warnings])
 
 
@@ -91,7 +91,7 @@ def _load_headline() -> ConclusionFunctions:
     from tfscaling.conclusions import headline
 
     return ConclusionFunctions(
-        headline.COLUMNS, headline.table, page=headline.page, with_warnings=headline.with_warnings
+        headline.COLUMNS, headline.table, page=headline.page, add_warnings=headline.add_warnings
     )
 
 

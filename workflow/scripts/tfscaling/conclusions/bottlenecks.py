@@ -83,9 +83,10 @@ class AttributionRow(ConfigurationRow):
         largest: In how many runs each part is the largest: `<part>_largest`.
         held_back_by: The parts that are the bottleneck.
         method: MEASURED, or ESTIMATED from runs of one replica; "" if no part of a step is known.
-        wall_time_s: Wall time of the run with the median wall time (of an even number the lower).
-        wall_parts: The parts of its wall time in seconds, which sum to it: `<part>_s`; NaN for an
-            unknown part.
+        wall_time_s: Wall time in seconds of the run in the middle, when runs are sorted by wall
+            time; of two in the middle, the shorter one.
+        wall_parts: Seconds of each part of `wall_time_s`: `<part>_s`; NaN for an unknown part. The
+            known parts sum to `wall_time_s`.
     """
 
     runs: int
@@ -99,7 +100,7 @@ class AttributionRow(ConfigurationRow):
 
     @property
     def startup_share(self) -> float:
-        """Share of the start-up in the wall time if it is the largest part; else 0."""
+        """Start-up as a fraction of the wall time; 0 unless start-up is the largest part of it."""
         known = {part: s for part in WALL_PARTS if is_known(s := self.wall_parts.get(f"{part}_s"))}
         startup_s = sum(known.pop(part, 0.0) for part in _STARTUP)
         return startup_s / self.wall_time_s if startup_s > max(known.values(), default=NAN) else 0.0
@@ -148,9 +149,10 @@ def _sum_known(times_s: Iterable[float]) -> float:
 
 
 def _split_wall_time(runs: Sequence[RunRow]) -> list[dict[str, float]]:
-    """Return part of the wall time → seconds, for each run with known steps, shortest run first.
+    """Return a split of the wall time, part → seconds, for each run with a known training time.
 
-    Times of complete trainings that are projected from short runs are left out.
+    Runs are sorted by wall time, the shortest first. Short runs, whose times are projected, are
+    left out.
     """
     known = [run for run in runs if is_known(run.train_time_s) and not is_projected(run)]
     split = [
@@ -170,8 +172,8 @@ def _explaining_runs(study: Study) -> dict[Point, RunRow]:
 def _has_measured_parts(run: RunRow, spec: RunSpec | None) -> bool:
     """Return whether the built-in trainer measured the parts of a run's step.
 
-    A run on one replica, without parameter servers, needs no steps of computation alone: its step
-    has no other part.
+    On several replicas it measures them in separate steps without communication. A run on one
+    replica, without parameter servers, needs no such steps, as it does not communicate.
 
     Args:
         run: The run.
@@ -218,19 +220,19 @@ def _pairs_with_one_replica(
         explaining: Configuration → the run that `explain` adds for it.
     """
     timed = [run for run in runs if is_known(run.step_time_s) and run.replicas]
-    alone = {_work_of_a_replica(run): run for run in timed if run.replicas == 1}
+    alone = {_replica_work_key(run): run for run in timed if run.replicas == 1}
     several = group_by_point(run for run in timed if run.replicas != 1)
     for point, own in several.items():
         added = explaining.get(point)
         if added is not None and not is_known(added.step_time_s):
             added = None
-        found = [(run, alone.get(_work_of_a_replica(run), added)) for run in own]
+        found = [(run, alone.get(_replica_work_key(run), added)) for run in own]
         pairs = [(run, one) for run, one in found if one is not None and _is_same_work(run, one)]
         if pairs:
             yield pairs
 
 
-def _work_of_a_replica(run: RunRow) -> tuple[object, ...]:
+def _replica_work_key(run: RunRow) -> tuple[object, ...]:
     """Return a key that is equal for runs whose replicas do the same work on equal devices."""
     # tasks on one node share its CPUs
     tasks = run.tasks_per_node if run.gpus_per_node == 0 else ""
@@ -241,8 +243,12 @@ def _work_of_a_replica(run: RunRow) -> tuple[object, ...]:
 def _is_same_work(run: RunRow, one: RunRow) -> bool:
     """Return whether the replicas of both runs train equally many examples in a step.
 
-    A program may divide a batch among its ranks although its recipe does not state it. True if a
-    run reports no throughput.
+    A program may divide a batch among its ranks although its recipe does not state it. The result
+    is True if a run reports no throughput.
+
+    Args:
+        run: A run on several replicas.
+        one: A run on one replica.
     """
     examples = [
         each.throughput_examples_per_s * each.step_time_s / (each.replicas or 1)
@@ -269,33 +275,34 @@ def _estimated_parts(run: RunRow, one: RunRow) -> dict[str, float]:
 
 def _attribution_row(
     runs: Sequence[RunRow],
-    of_runs: Sequence[dict[str, float]],
+    parts_by_run: Sequence[dict[str, float]],
     method: str,
     references: int | None = None,
 ) -> AttributionRow:
     """Return the row of a configuration: each part's share of the step time.
 
-    In an estimate, runs that are compared with the same run on one replica share its error. So what
-    needs a number of runs, such as an interval, needs as many different runs on one replica.
+    Intervals need RUNS_FOR_INTERVAL independent runs. In an estimate, runs that are compared with
+    the same run on one replica share its error. The runs on one replica are then counted instead.
 
     Args:
         runs: Its runs.
-        of_runs: For each of these runs: part → its seconds in a step.
+        parts_by_run: For each of these runs: part → its seconds in a step.
         method: MEASURED or ESTIMATED.
-        references: Number of runs on one replica in an estimate; None if the parts are measured.
+        references: Number of different runs on one replica with which an estimate compares; None
+            if the parts are measured.
     """
     independent = len(runs) if references is None else references
     has_enough = independent >= RUNS_FOR_INTERVAL
-    leads = Counter(max(parts, key=parts.__getitem__) for parts in of_runs)
+    leads = Counter(max(parts, key=parts.__getitem__) for parts in parts_by_run)
     shares: dict[str, float] = {}
-    for part in of_runs[0]:
-        own = [parts[part] / sum(parts.values()) for parts in of_runs]
+    for part in parts_by_run[0]:
+        own = [parts[part] / sum(parts.values()) for parts in parts_by_run]
         share = (median(own), *((median_interval(own) if has_enough else None) or (NAN, NAN)))
         shares |= {f"{part}_share{end}": value for end, value in zip(_ENDS, share, strict=True)}
     return AttributionRow(
         **axes_and_devices(runs[0]),
         runs=len(runs),
-        step_time_s=median(sum(parts.values()) for parts in of_runs),
+        step_time_s=median(sum(parts.values()) for parts in parts_by_run),
         shares=shares,
         largest={f"{part}_largest": leads[part] for part in STEP_PARTS},
         held_back_by=" or ".join(_likely_bottlenecks(leads, has_enough)),

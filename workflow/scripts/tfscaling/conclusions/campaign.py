@@ -52,7 +52,7 @@ SIMULATED, TOO_FEW_RUNS, NOT_COMPARED, NEVER_ENDS = (
     "not compared",
     "never ends",
 )
-#: Where the waits in the queue are from.
+#: Source of the waits in the queue.
 OWN_WAITS, PLATFORM_WAITS, SHORT_WAITS, NO_WAITS = (
     "measured",
     "measured on the platform",
@@ -63,25 +63,31 @@ _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Su
 
 
 class CampaignRow(ConfigurationRow):
-    """When all trainings are done with a configuration, and what they cost.
+    """The end and the cost of a campaign whose trainings all use one configuration.
 
-    Columns that end in `_low` and `_high` are the ends of the 90 % interval: 5 and 95 % of the
-    simulated campaigns are below. An end is null if fewer campaigns end at all.
+    Columns that end in `_low` and `_high` are the ends of the 90 % interval of the simulated
+    campaigns: 5 % of them are below `_low`, and 95 % below `_high`. A value is null if the campaign
+    at this place of the order never ends, or if none was simulated.
 
     Attributes:
         runs: Number of valid runs with times.
-        status: Whether campaigns were simulated; else the reason for none.
-        reason: The reason in words.
+        status: `simulated`, or why no duration is known: `too few runs`, `not compared` or `never
+            ends`.
+        reason: Explanation of the status; "" for `simulated`.
         trainings: Number of trainings.
-        at_once: Most trainings at the same time.
-        training_time_s: Median time of a job that makes a complete training.
-        startup_s: Time before a job trains; null, and then assumed to be 0, if it is not measured.
+        at_once: Highest number of trainings that have a job in the queue or running.
+        training_time_s: Median time of a job that makes a complete training, in seconds.
+        startup_s: Time before a job trains, in seconds; null if it was not measured, and the
+            simulation then uses 0.
         failed_attempts: Number of failed or cancelled attempts at the runs.
-        waits: Where the waits in the queue are from.
-        duration_s: Time until all trainings are done.
-        done: When all trainings are done, if the start of the campaign is known.
-        jobs: Mean number of jobs.
-        unfinished: Mean number of trainings that do not end.
+        waits: Source of the waits in the queue: `measured`, `measured on the platform`, `of short
+            jobs, a lower bound` or `not included`.
+        duration_s: Median time from the start of the campaign until all trainings are done, in
+            seconds.
+        done: Date and time at which all trainings are done, by the median; null if the campaign
+            has no `start`, or without a duration.
+        jobs: Mean number of jobs of a campaign.
+        unfinished: Mean number of trainings of a campaign that never end.
     """
 
     runs: int
@@ -110,11 +116,11 @@ class CampaignRow(ConfigurationRow):
 
     @property
     def has_date(self) -> bool:
-        """Whether it is known when all trainings are done, and what they cost."""
+        """Whether `duration_s` is known: the median campaign ends."""
         return is_known(self.duration_s)
 
     def __str__(self) -> str:
-        """Return the date and cost of all trainings as a sentence."""
+        """Return the date and cost of all trainings as a sentence, or why there is no date."""
         what = f"{count_text(self.trainings, 'training')} on {axis_text('nodes', self)}"
         at_once = f", {self.at_once} at once" if self.at_once > 1 else ""
         if not self.has_date:
@@ -137,7 +143,7 @@ def table(study: Study) -> pd.DataFrame:
 
 
 def campaign_rows(study: Study) -> dict[Point, CampaignRow]:
-    """Return configuration → its row of the conclusion; empty without a campaign."""
+    """Return configuration → its `CampaignRow`; empty without `question.campaign`."""
     return {point: row for point, (row, _) in _simulate_study(study).items()}
 
 
@@ -152,9 +158,9 @@ def campaign_durations(study: Study) -> dict[Point, Array]:
 
 @functools.lru_cache(maxsize=1)  # answers, headline and table show the same campaigns
 def _simulate_study(study: Study) -> dict[Point, tuple[CampaignRow, Array | None]]:
-    """Return configuration → its row of the conclusion, durations of its simulated campaigns.
+    """Return configuration → its `CampaignRow`, and the durations of its simulated campaigns.
 
-    The durations are None if its runs do not determine them.
+    The durations are in seconds; None for a configuration that was not simulated.
     """
     campaign = study.question.campaign
     if campaign is None:
@@ -166,7 +172,9 @@ def _simulate_study(study: Study) -> dict[Point, tuple[CampaignRow, Array | None
 def _simulate_configuration(
     study: Study, campaign: Campaign, row: PointRow
 ) -> tuple[CampaignRow, Array | None]:
-    """Return the row of a configuration, and the durations of its campaigns.
+    """Return the row of a configuration, and the durations of its campaigns in seconds.
+
+    The durations are None if the configuration has too few runs or is not compared.
 
     Args:
         study: The evidence.
@@ -190,7 +198,7 @@ def _simulate_configuration(
         number = count_text(len(timed), "run")
         found.reason = f"{number} with times, {RUNS_FOR_INTERVAL} are needed"
     else:
-        runs = measured_runs(study, row, timed, found)
+        runs = _summarize_runs(study, row, timed, found)
         plan = _plan_of_configuration(campaign, found)
         simulated = simulate_campaigns(plan, runs)
         _add_simulation(found, plan, simulated, study.prices.get(point))
@@ -205,7 +213,7 @@ def _is_timed(run: RunRow) -> bool:
 
 
 def _plan_of_configuration(campaign: Campaign, row: CampaignRow) -> CampaignPlan:
-    """Return the plan of the campaign on the nodes of a configuration."""
+    """Return the plan of the campaign, with the interruptions of all nodes of a configuration."""
 
     def seconds(text: str | None) -> float:
         return math.inf if text is None else parse_duration(text)
@@ -220,16 +228,18 @@ def _plan_of_configuration(campaign: Campaign, row: CampaignRow) -> CampaignPlan
     )
 
 
-def measured_runs(
+def _summarize_runs(
     study: Study, row: PointRow, timed: Sequence[RunRow], found: CampaignRow
 ) -> MeasuredRuns:
-    """Return what the runs of a configuration show, and set the columns of the row about them.
+    """Return times, waits and failures of a configuration's runs, which a simulation needs.
+
+    The columns of `found` about these runs are set.
 
     Args:
         study: The evidence.
         row: The configuration.
         timed: Its valid runs with times.
-        found: Its row of the conclusion.
+        found: Its row of the table of campaigns, which is changed.
     """
     times_s = [job_time_s(run) for run in timed]
     startups_s = [
@@ -260,17 +270,18 @@ def measured_runs(
 def job_time_s(run: RunRow) -> float:
     """Return the time of a job that makes a run's complete training, in seconds.
 
-    A short run has only the projected time of the training and its evaluations.
+    For a short run, it is the projected time of the training and of its evaluations. For other
+    runs it includes start and end of the job.
     """
     trained_s = run.execution_time_s + _known_or_zero(run.evaluation_time_s)
     return trained_s if is_projected(run) else max(trained_s, _known_or_zero(run.wall_time_s))
 
 
 def _trained_time_s(run: RunRow) -> float:
-    """Return the seconds of a run's steps and evaluations, which need not be repeated.
+    """Return the seconds of a run's steps and evaluations, whose results a checkpoint keeps.
 
-    A checkpoint keeps their results. The first step is not in `train_time_s`. It is added with the
-    time of an ordinary step; the rest of it is start-up.
+    All other time is start-up, which each further job of a training repeats. `train_time_s` lacks
+    the first step: it counts as long as an ordinary step here, and the rest of it is start-up.
     """
     first_s = _known_or_zero(run.step_time_s)
     return run.train_time_s + first_s + _known_or_zero(run.evaluation_time_s)
@@ -282,9 +293,11 @@ def _known_or_zero(value: float) -> float:
 
 
 def _select_waits(study: Study, row: PointRow) -> tuple[str, list[float]]:
-    """Return where the waits before a configuration's jobs are from, and the waits in seconds.
+    """Return the source of the waits before a configuration's jobs, and the waits in seconds.
 
-    They are the waits of its runs, or of all runs on its platform if these are too few.
+    The waits are from runs of the configuration, or from all runs on its platform if too few runs
+    of the configuration have one. They include the boot of nodes. The source is one of OWN_WAITS,
+    PLATFORM_WAITS, SHORT_WAITS and NO_WAITS.
     """
     of_platform = [run for run in study.run_rows if run.platform == row.platform]
     for source, runs in (
@@ -340,7 +353,7 @@ def _never_ends_reason(row: CampaignRow, plan: CampaignPlan) -> str:
 
 
 def _add_dates(row: CampaignRow, start: str | None) -> None:
-    """Set the dates of a row, in the zone of the campaign's start; None without a start."""
+    """Set the dates at which all trainings are done, in the time zone of `start`, if it is set."""
     if start is not None:
         row.done_low, row.done, row.done_high = (
             moment_after(start, seconds)
@@ -349,7 +362,7 @@ def _add_dates(row: CampaignRow, start: str | None) -> None:
 
 
 def moment_after(start: str, seconds: float) -> str | None:
-    """Return the moment this long after a start, to the minute; None if it is not known.
+    """Return the moment that is `seconds` after a start, to the minute; None if they are unknown.
 
     Args:
         start: A `Moment` of the configuration; local time without an offset from UTC.
@@ -374,7 +387,10 @@ def _moment_text(moment: str | None) -> str:
 
 
 def campaign_of(study: Study, point: Point) -> CampaignRow | None:
-    """Return the campaign with a configuration, or with its short runs; None without a campaign."""
+    """Return the row of the campaign with a configuration; None without a campaign.
+
+    If the configuration has too few complete runs, it is the row of its short runs in a search.
+    """
     rows = campaign_rows(study)
     row = rows.get(point)
     if row is None:
@@ -440,7 +456,7 @@ def as_text(table: pd.DataFrame) -> TextTable:
 
 
 def _unfinished_text(row: CampaignRow) -> str:
-    """Return how many trainings do not end, of all."""
+    """Return the mean number of trainings that never end, such as `0.120 of 30`."""
     if not is_known(row.unfinished):
         return MISSING
     number = format_three_digits(row.unfinished)

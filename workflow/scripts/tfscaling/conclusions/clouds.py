@@ -44,14 +44,15 @@ class CloudRow(AxesRow):
         metric: A name of METRICS, or the metric of the recipe's quality.
         value_a: Median on the platform of the first cloud.
         value_b: Median on the platform of the second cloud.
-        winner: The cloud with the better median.
+        winner: The cloud with the better median; `equal` for equal medians.
         margin_kind: Whether `margin` is a ratio or, if a value is zero, a difference.
-        margin: The other cloud's value (its error, for accuracy) divided by the winner's value;
-            a difference is in the metric's unit.
-        low: Lower end of the margin's interval.
+        margin: How much worse the other cloud is: its value divided by the winner's value (for an
+            accuracy, errors are divided), or the difference of both in the metric's unit.
+        low: Lower end of the margin's interval; NaN without an interval.
         high: Upper end of the margin's interval.
-        verdict: Support of the comparison.
-        comparisons: Number of comparisons for which all verdicts hold together with CONFIDENCE.
+        verdict: Level of support of the comparison: SUPPORTED, INCONCLUSIVE or TOO_FEW.
+        comparisons: Number of comparisons whose error rate is controlled together, so that all
+            verdicts are right with CONFIDENCE.
     """
 
     inherited_after: ClassVar[str] = "cloud_b"
@@ -149,7 +150,7 @@ def _cloud_row(
         b: The configuration on the second cloud.
         metric: The metric.
         difference: How much worse the loser is than the winner.
-        comparisons: Number of comparisons for which all verdicts hold together.
+        comparisons: Number of comparisons whose error rate is controlled together.
     """
     low, high = difference.interval or (NAN, NAN)
     better, _ = _sort_better_first(a, b, metric) or (a, b)

@@ -26,18 +26,21 @@ class DecisionRow(msgspec.Struct):
     Attributes:
         question: Name of the question.
         goal: The metric to optimise.
-        title: What the recommended configuration is best for.
-        text: The answer as a sentence.
+        title: Title of the goal, such as `Shortest time`.
+        text: The recommendation, or why there is none, in words.
         support: Level of support, one of `samples.WEAKEST_FIRST`.
         alike: Number of configurations that are not shown to be worse than the recommended one.
         bound: Fraction by which the recommended one may be worse than the best; NaN if unknown.
-        is_decided: Whether the runs decide among the compared configurations.
+        is_decided: Whether the recommended configuration is shown to be within the indifference of
+            the best, and enough of its runs keep the limits.
         is_best: Whether all other compared configurations are shown to be worse.
         indifference: Relative difference below which two configurations count as equal.
         comparisons: Number of comparisons whose error rate is controlled together.
         not_covered: Sentence that names the configurations that were not compared.
-        totals: Sentences on one complete training and on all trainings; part of the text.
-        whole_run_low_s: Lower end of the interval of one complete run's time, if it is projected.
+        totals: Sentences on time and cost of one complete training and of all trainings; they are
+            part of `text`, too.
+        whole_run_low_s: Lower end of the interval of one complete run's time, in seconds; NaN
+            unless the time is projected from short runs.
         whole_run_high_s: Upper end of this interval.
     """
 

@@ -133,10 +133,11 @@ def _model_and_recipe(row: PointRow) -> tuple[str, str]:
 
 
 def failure_remark(row: PointRow, samples: Samples) -> str:
-    """Return which runs and attempts of a configuration went wrong, in words; "" if none did.
+    """Return how many runs and attempts of a configuration have no good result, in words.
 
-    A sentence that recommends the configuration must mention it. Example: `2 of 6 runs diverged, 12
-    of 18 attempts failed`.
+    These are runs that are not valid or missed the target, and failed attempts. A sentence that
+    recommends the configuration must mention them. Example: `2 of 6 runs diverged, 12 of 18
+    attempts failed`; "" without any.
     """
     statuses = samples.status_counts(point_of(row))
     total = sum(statuses.values())
@@ -166,7 +167,7 @@ def group_by_task(
 
 
 def task_name(row: PointRow, axes: Sequence[str] = TASK_AXES) -> str:
-    """Return what a question is about in words: the values of these axes, platforms by title."""
+    """Return a name for a row's question: its values of these axes in words, platforms by title."""
     return ", ".join(axis_text(axis, row) for axis in axes) or ALL_CONFIGURATIONS
 
 
@@ -175,19 +176,20 @@ class ConfigurationFacts:
     """What the tables show about one configuration, for any goal of a question.
 
     Attributes:
-        name: The axes that distinguish the configuration from the others.
-        remark: Runs that failed, diverged or missed the target, by `failure_remark`.
+        name: The axes that distinguish the configuration from the others, in words.
+        remark: Runs that are not valid or missed the target, and failed attempts, in words, by
+            `failure_remark`; "" without any.
         excluded: Why the configuration is in no comparison; None if it may be compared.
         is_begun: Whether one of its runs was begun.
         values: Goal → median as text, with interval and unit, for goals with a known value.
         limited: Metric with a limit → its value and the limit as text, by `_limit_text`; empty for
             an excluded configuration.
         lacking_energy: Parts, such as GPUs, that the energy of other configurations includes and
-            its energy does not.
+            its energy does not; "" if none, or without a limit of the energy.
         is_at_target: Whether all runs reached the target.
-        verdicts: Metric with a limit that is not judged by the values of the configuration's own
-            runs, such as an efficiency → whether it keeps the limit; empty for an excluded
-            configuration.
+        verdicts: Metric → verdict on its limit, for limits that a configuration's own runs do not
+            decide alone: efficiencies, and the time until all trainings are done. Empty for an
+            excluded configuration.
         details: Metric → its title, value and unit, by `details.describe_metrics`; empty for a
             question without limits.
     """
@@ -211,7 +213,8 @@ class QuestionEvidence:
     Attributes:
         name: The axes that distinguish the question from others, in words, as by `task_name`.
         rows: Rows of the comparison, without the short runs of a search.
-        all_rows: `rows`, then a row with only the axes for each configuration of `search`.
+        all_rows: `rows`, followed by a row for each configuration of `search` that has only its
+            axes. A configuration of the search that has runs is therefore in two rows.
         search: The search that chooses among the configurations; None without one.
         goals: Goal → its title, for the goals by which the question is answered.
         facts: Configuration → facts about it from the tables.
@@ -329,7 +332,7 @@ class Study(Sweep):
     Attributes:
         manifest: The planned runs.
         published_results: Published results of the same configurations.
-        published_tolerance: Fraction by which they may lie outside the measured range.
+        published_tolerance: Fraction by which a published value may be outside the measured range.
         reference: The study that `compare_with` names; None without one.
         forecast_nodes: The numbers of nodes to forecast.
         question: The configured question.
@@ -344,13 +347,13 @@ class Study(Sweep):
 
     @cached_property
     def run_rows(self) -> Sequence[RunRow]:
-        """The rows of the grid's runs."""
+        """The rows of all runs except the ones that the grid's key `explain` adds."""
         grid = row_values.without_points(self.runs, self.manifest.explaining_points)
         return table_files.to_rows(RunRow, grid)
 
     @cached_property
     def explaining_rows(self) -> Sequence[RunRow]:
-        """The rows of the runs that `explain` adds."""
+        """The rows of the runs on one replica that the grid's key `explain` adds."""
         if not (added := self.manifest.explaining_points):
             return []
         rows = table_files.to_rows(RunRow, self.runs)
@@ -363,7 +366,7 @@ class Study(Sweep):
 
     @cached_property
     def tasks(self) -> list[QuestionEvidence]:
-        """The evidence for each question, in the order of the configurations."""
+        """The evidence for each question, with goals and facts, in the order of the comparison."""
         synchronous = self.manifest.synchronous_strategies
         return [
             replace(
@@ -428,8 +431,8 @@ class Study(Sweep):
             row: The configuration.
             name: The efficiency.
             limit: Its limit.
-            statements: How many verdicts, one for each configuration and limit, hold together with
-                CONFIDENCE: the error rate is divided by their number.
+            statements: Number of verdicts, one for each configuration and limit, that are all true
+                with CONFIDENCE: the error rate is divided by this number.
         """
         base = next((r for r in self.points if point_of(r).path == row.baseline_point), None)
         why = self.excluded.get(point_of(base)) if base else None
@@ -440,7 +443,7 @@ class Study(Sweep):
 
     @cached_property
     def _tasks_without_facts(self) -> list[QuestionEvidence]:
-        """The evidence for each question, without goals and facts."""
+        """The evidence for each question, before its goals and facts are added."""
         shorts = {each.short for search in self.manifest.searches for each in search.points}
         rows = [row for row in self.points if not shorts or point_of(row) not in shorts]
         axes = self.question.separating_axes
@@ -470,7 +473,8 @@ class Study(Sweep):
 
         Args:
             row: The configuration.
-            examples: Number of examples that its task trains.
+            examples: Number of examples that most configurations with its model and recipe train;
+                0 if unknown.
         """
         statuses = self.samples.status_counts(point_of(row))
         found = find_exclusion(row, statuses, examples)
@@ -526,7 +530,7 @@ class Study(Sweep):
 
     @cached_property
     def prices(self) -> dict[Point, float | None]:
-        """Configuration → price of a node and hour in US dollars; None without a price."""
+        """Configuration → price of a node per hour in US dollars; None without a price."""
         return {run.spec.point: run.usd_per_node_hour for run in self.manifest.runs}
 
     def axes_row(self, point: Point) -> PointRow:
@@ -539,5 +543,5 @@ class Study(Sweep):
 
     @cached_property
     def searched_points(self) -> set[Point]:
-        """The configurations of all searches, the ones of short runs included."""
+        """The configurations of all searches, and the configurations of their short runs."""
         return {point for _, search in self.searches for point in search.all_points.values()}

@@ -52,13 +52,16 @@ class Finding(msgspec.Struct):
 
     Attributes:
         topic: One of TOPICS.
-        subject: What it is about: a line of configurations, a configuration, or two clouds.
+        subject: Name of the `NodeLine`, the configuration or the two clouds that it is about.
         text: The statement in words.
-        support: How sure it is.
-        comparisons: Number of comparisons of its kind that hold together.
-        kind: What was found, such as `slower`.
+        support: Level of support, one of `samples.WEAKEST_FIRST`.
+        comparisons: Number of comparisons, made for findings of this kind, whose error rate is
+            controlled together.
+        kind: What was found, such as `slower`; "" for a slow rank.
         nodes: The numbers of nodes that it concerns, separated by "; ".
-        ratio: Speed or error relative to the fewest nodes.
+        ratio: Ratio to the fewest nodes: of times for `slower`, of losses or errors for `quality
+            lost`, of speeds for other findings on scaling. For `weak scaling`, throughput per
+            replica divided by the baseline's. NaN without a ratio.
         low: Lower end of the ratio's interval.
         high: Upper end of the ratio's interval.
     """
@@ -83,7 +86,7 @@ class NodeLine:
     """Configurations that differ only in their number of nodes.
 
     Attributes:
-        subject: Name of the line.
+        subject: Name of the line: the axes that distinguish it from other lines, in words.
         points: Rows of the compared configurations, fewest nodes first.
         ineligible: Rows of the excluded configurations, each with the reason.
         study: The evidence.
@@ -117,8 +120,8 @@ class NodeLine:
 
         Args:
             kind: What was found; selects the sentence of the template.
-            support: How sure it is.
-            comparisons: Number of comparisons that hold together.
+            support: Level of support, one of `samples.WEAKEST_FIRST`.
+            comparisons: Number of comparisons whose error rate is controlled together.
             topic: One of TOPICS.
             rows: The configurations that it concerns; the sentence names the first.
             difference: The comparison with the fewest nodes, for ratio and interval.
@@ -249,7 +252,7 @@ def _slower_findings(
     Args:
         line: The line.
         against: The comparisons with its fewest nodes.
-        comparisons: Number of comparisons that hold together.
+        comparisons: Number of comparisons whose error rate is controlled together.
     """
     worse = [(row, found) for row, found in against if found.is_worse]
     for support, own in row_values.group_by(worse, lambda pair: pair[1].support).items():
@@ -277,7 +280,7 @@ def _useful_nodes_finding(
         line: The line.
         against: The comparisons with its fewest nodes.
         rows: Its configurations with enough runs. With fewer than two, only medians are compared.
-        comparisons: Number of comparisons that hold together.
+        comparisons: Number of comparisons whose error rate is controlled together.
     """
     kind, support, bound = "medians", TOO_FEW, None
     compared = rows if len(rows) > 1 else line.rows_with(TIME)
@@ -309,7 +312,7 @@ def _judge_more_nodes(
     Args:
         line: The line.
         rows: Its configurations with enough runs, two or more.
-        comparisons: Number of comparisons that hold together.
+        comparisons: Number of comparisons whose error rate is controlled together.
 
     Returns:
         Kind of the finding, its support, the configuration with this number of nodes, and the
@@ -349,10 +352,10 @@ def _is_slower_than_more_nodes(estimates: Estimates, index: int, tail_probabilit
 
 
 def _weak_scaling_findings(lines: Sequence[NodeLine], study: Study) -> Iterator[Finding]:
-    """Yield findings about throughput per replica, for the most nodes of each line.
+    """Yield a finding about the throughput per replica on the most nodes of a line.
 
-    Lines have such a finding if their work grows with the number of nodes. If the question limits
-    the training efficiency, all lines have one.
+    Only lines whose work grows with the number of nodes have such a finding, or all lines if the
+    question limits `weak_scaling_efficiency`.
     """
     rows_of = {point_of(row).path: row for row in study.points}
     pairs: list[tuple[NodeLine, PointRow, PointRow]] = []
@@ -380,16 +383,21 @@ def _weak_scaling_findings(lines: Sequence[NodeLine], study: Study) -> Iterator[
                 rows=[row],
                 difference=own,
                 first=base,
-                own_name=_name_next_to(row, base),
-                base_name=_name_next_to(base, row),
+                own_name=_name_by_difference(row, base),
+                base_name=_name_by_difference(base, row),
                 share=format_ratio(own),
             )
 
 
-def _name_next_to(row: PointRow, other: PointRow) -> str:
-    """Return the name of a configuration by the axes in which a second one differs from it.
+def _name_by_difference(row: PointRow, other: PointRow) -> str:
+    """Return a name for a configuration that distinguishes it from a second configuration.
 
-    If only the nodes differ, it is their number; otherwise the devices are named, too.
+    If only the numbers of nodes differ, the name is this number. Otherwise it has the axes that
+    differ, and nodes and devices.
+
+    Args:
+        row: The configuration to name.
+        other: The second configuration.
     """
     differing = varying_axes([row, other])
     if not differing and row.nodes != other.nodes:
@@ -416,7 +424,7 @@ def _as_throughput_per_replica(difference: Difference, share: float) -> Differen
 
 
 def _as_speedup(difference: Difference) -> Difference | None:
-    """Convert a difference of times to a speed-up over the fewest nodes; None if it is slower."""
+    """Convert a ratio of times to the speed-up over the fewest nodes; None if it is not faster."""
     if difference.ratio is None or difference.ratio >= 1:
         return None
     low, high = difference.interval or (0.0, 0.0)
@@ -425,7 +433,10 @@ def _as_speedup(difference: Difference) -> Difference | None:
 
 
 def _quality_findings(lines: Sequence[NodeLine], samples: Samples) -> Iterator[Finding]:
-    """Yield findings: a line's fastest configuration has a worse quality than its first one."""
+    """Yield a finding for each line whose fastest configuration has a worse quality than its first.
+
+    The first one has the fewest nodes.
+    """
     against, comparisons = _compare_with_first(lines, samples, QUALITY)
     for line, own in zip(lines, against, strict=True):
         fastest = min(line.rows_with(TIME), key=lambda row: row[TIME], default=None)
@@ -444,13 +455,17 @@ def _quality_findings(lines: Sequence[NodeLine], samples: Samples) -> Iterator[F
                 )
 
 
-def _cloud_findings(between: Sequence[CloudRow], study: Study) -> Iterator[Finding]:
+def _cloud_findings(rows: Sequence[CloudRow], study: Study) -> Iterator[Finding]:
     """Yield a finding for each metric and pair of platforms of different clouds.
 
-    It counts the configurations for which each of the clouds is better.
+    The finding has the number of configurations for which each cloud is better.
+
+    Args:
+        rows: The comparisons of clouds.
+        study: The evidence.
     """
-    comparisons = sum(row.verdict != TOO_FEW for row in between)
-    pairs = row_values.group_by(between, lambda row: (row.platform_a, row.platform_b, row.metric))
+    comparisons = sum(row.verdict != TOO_FEW for row in rows)
+    pairs = row_values.group_by(rows, lambda row: (row.platform_a, row.platform_b, row.metric))
     for (first, second, metric), group in pairs.items():
         margins: dict[str, list[float]] = {}
         for row in group:

@@ -64,8 +64,8 @@ class ReplicaLine:
 
     Attributes:
         replicas: Number of replicas, rising.
-        steps: Training steps of a run.
-        seconds: Execution time of a run.
+        steps: Training steps of a run; only their ratios matter.
+        seconds: Median execution time of the runs, in seconds.
         is_weak: Whether the batch per replica is constant, so that more replicas take fewer steps.
     """
 
@@ -78,7 +78,8 @@ class ReplicaLine:
     def from_rows(cls, points: Sequence[PointRow]) -> ReplicaLine:
         """Return the line of these rows, which are sorted by their number of replicas.
 
-        Without `examples_trained`, which all rows or none must have, equal work is assumed.
+        Either all rows have `examples_trained`, or none has: then all are assumed to train equally
+        many examples.
         """
         n, batch, whole, seconds = (
             np.array([row[name] for row in points], float)
@@ -107,7 +108,9 @@ class ReplicaLine:
         return float((self._model_terms(model, np.array([n]), np.array([steps])) @ weights)[0])
 
     def _model_terms(self, model: str, n: Array, steps: Array) -> Array:
-        """Return a model's terms start-up, computation, communication: (configurations, 3).
+        """Return the three terms of a model, (configurations, 3), which its fit weights.
+
+        They are start-up, computation and communication.
 
         Args:
             model: RING or TREE.
@@ -121,7 +124,7 @@ class ReplicaLine:
     def log_predict(self, model: str, n: float) -> float:
         """Return the logarithm of `predict(model, n)`.
 
-        If `predict` is 0, it is a large negative number in place of minus infinity.
+        If the prediction is 0, the result is a large negative number instead of minus infinity.
         """
         return float(np.log(max(self.predict(model, n), np.finfo(float).tiny)))
 
@@ -138,8 +141,9 @@ def refusal_reason(line: ReplicaLine) -> str:
 def validation_errors(model: str, line: ReplicaLine) -> Array:
     """Return the errors of a model on configurations that its fit has not seen.
 
-    Each configuration but the smallest is left out alone; those beyond half of the largest number
-    of replicas are also left out together. An error is log(predicted / measured time).
+    Each configuration except the one with the fewest replicas is left out of a fit alone. A further
+    fit leaves out all that have more than half of the most replicas. An error is log(predicted /
+    measured time).
     """
     places = np.arange(len(line.replicas))
 
@@ -198,13 +202,14 @@ class ForecastRow(ConfigurationRow):
         nodes: Number of nodes that the forecast is for.
         replicas: Number of replicas on these nodes.
         model_of_time: The fitted model, RING or TREE; None without a forecast.
-        status: Whether a forecast was made.
-        reason: Why none was made.
+        status: `forecast` or `refused`.
+        reason: Why no forecast was made; "" if one was.
         forecast_time_s: The time in seconds, with its interval `_low` to `_high`.
         nodes_measured_max: Largest measured number of nodes.
-        times_beyond: `nodes` divided by the largest measured number of nodes.
-        points: Number of measured configurations on the line.
-        left_out_error: Validation error of the model as a fraction; see `rms_error`.
+        times_beyond: `nodes` divided by `nodes_measured_max`.
+        points: Number of measured configurations from which the forecast is made.
+        left_out_error: Validation error of the model as a fraction, by `rms_error`; NaN without a
+            model.
     """
 
     batch_scaling: str | None
@@ -241,7 +246,7 @@ def table(study: Study) -> pd.DataFrame:
 
 
 def _forecast_line(points: Sequence[PointRow], study: Study) -> Iterator[ForecastRow]:
-    """Yield a forecast for each asked number of nodes that was not measured.
+    """Yield a row for each number in `study.forecast_nodes` that was not measured.
 
     Args:
         points: The measured configurations, which differ only in the number of nodes.

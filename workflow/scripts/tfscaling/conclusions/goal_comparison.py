@@ -35,15 +35,21 @@ class GoalComparison:
 
     Attributes:
         chosen: The chosen configuration.
-        choice_reason: Why it is chosen among the configurations near the best.
-        near_best_others: The others that are shown to be within the indifference of the best.
+        choice_reason: Advantage of `chosen` over `near_best_others`, such as `the lowest cost`;
+            without them it has no meaning.
+        near_best_others: The other configurations that are shown to be within the indifference of
+            the best.
         bound: Fraction by which `chosen` may be worse than the best; None if it is unknown, for
             example because the best value may be zero.
-        is_best: Whether every other one is shown to be worse; a bound of 0 does not imply it.
-        comparisons: Number of comparisons for which all intervals hold together with CONFIDENCE.
-        differences: Configuration → how much worse it is than `chosen`; None if `chosen` is alone.
-        others_by_estimate: The others by their estimates, the best first.
-        shown_worse_rivals: Rivals with undecided limits that are shown to be worse than `chosen`.
+        is_best: Whether every other configuration is shown to be worse than `chosen`; a bound of 0
+            does not imply it.
+        comparisons: Number of comparisons whose error rate is controlled together, so that all
+            intervals are right with CONFIDENCE.
+        differences: Configuration → how much worse it is than `chosen`; None if no other
+            configuration was compared.
+        others_by_estimate: The other configurations, sorted by their estimates, the best first.
+        shown_worse_rivals: Configurations that are shown to be worse than `chosen`, among the ones
+            for which the runs leave open whether they keep the limits.
     """
 
     chosen: PointRow

@@ -24,11 +24,11 @@ from tfscaling.tables.table_files import to_frame, to_rows
 
 
 class HeadlineRow(msgspec.Struct):
-    """A headline: the answer to one question, or to several questions without a choice.
+    """A headline on one question, on one revision, or on all questions if none has a choice.
 
     Attributes:
         question: Name of the question; empty if the study has a single one.
-        text: The sentence.
+        text: The headline, in one or more sentences.
         sure: Explanation of the support; may be empty.
         badge: Level of support, one of samples.WEAKEST_FIRST.
     """
@@ -60,9 +60,9 @@ def table(study: Study) -> pd.DataFrame:
 
 
 def _headline_without_choice(answers: Sequence[Answer]) -> HeadlineRow:
-    """Return one headline of several questions that each have a single configuration.
+    """Return one headline for several questions that each have a single configuration.
 
-    It says what was measured, because there is nothing to choose.
+    It reports what was measured, because no question has a choice.
     """
     measured = [each for each in answers if each.leader is not None]
     text = render_line("headline_alone", found=answers, measured=measured)
@@ -72,7 +72,7 @@ def _headline_without_choice(answers: Sequence[Answer]) -> HeadlineRow:
 
 def _headline_of_revision(summary: RevisionSummary) -> HeadlineRow:
     """Return the headline that counts the verdicts on a revision and names its largest change."""
-    vary, shown = varying_axes(summary.rows), summary.shown
+    vary, shown = varying_axes(summary.rows), summary.largest_change
     text = render_line(
         "headline_revision",
         summary=summary,
@@ -111,7 +111,7 @@ def page(table: pd.DataFrame, study: Study) -> str:
     return "".join(f"{text}\n" for text in texts)
 
 
-def with_warnings(text: str, warnings: Sequence[DataWarning]) -> str:
-    """Return the headline's text with a line of warnings that change what its numbers mean."""
+def add_warnings(text: str, warnings: Sequence[DataWarning]) -> str:
+    """Return the headline's text with a further line that lists the serious warnings, if any."""
     serious = [warning.short for warning in warnings if warning.severity == SERIOUS]
     return text + f"Warning: {'; '.join(serious)}.\n" * bool(serious)

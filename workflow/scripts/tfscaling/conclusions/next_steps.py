@@ -41,12 +41,12 @@ class NextStep(msgspec.Struct):
     """A suggested next step, a row of next_steps.csv.
 
     Attributes:
-        kind: What to do; selects the sentence of the template.
-        text: The sentence.
-        runs: Number of runs that it takes.
-        duration_s: Their total time in seconds.
-        node_hours: Their node-hours.
-        cost_usd: Their cost; NaN without a price.
+        kind: Name of the situation, such as `stale`; selects the sentence of the template.
+        text: What to do, as a sentence.
+        runs: Number of runs that the step takes; 0 if it states no number of runs.
+        duration_s: Estimated total time of these runs in seconds; 0 without an estimate.
+        node_hours: Estimated node-hours of these runs; 0 without an estimate.
+        cost_usd: Estimated cost of these runs in US dollars; NaN without an estimate or a price.
     """
 
     kind: str
@@ -89,7 +89,10 @@ def table(study: Study) -> pd.DataFrame:
 
 
 def _next_steps_for_missing_runs(study: Study) -> Iterator[StepWithValues]:
-    """Yield next steps about missing, failed and stale runs, and runs that a search gave up."""
+    """Yield next steps about missing, failed and stale runs.
+
+    Runs that failed too often, so that a search gave them up, have a separate step.
+    """
     failed_often = (run for run in study.run_rows if run.failed_too_often)
     given_up = [run for run in failed_often if point_of(run) in study.searched_points]
     closed = {point for _, search in study.searches for point in search.closed_points}
@@ -133,7 +136,7 @@ def _next_steps_for_searches(study: Study) -> Iterator[StepWithValues]:
 
 
 def _next_steps_for_open_candidates(study: Study) -> Iterator[StepWithValues]:
-    """Yield a next step for each question that uncompared configurations keep open.
+    """Yield a next step for each question whose answer uncompared configurations may still change.
 
     Configurations that another next step covers are left out.
     """
@@ -161,10 +164,10 @@ def _next_steps_for_open_candidates(study: Study) -> Iterator[StepWithValues]:
 
 
 def _next_steps_for_excluded(study: Study) -> Iterator[StepWithValues]:
-    """Yield next steps about configurations and runs that are not compared.
+    """Yield next steps about excluded configurations, and about runs whose times do not count.
 
-    The configurations trained different numbers of examples. The times of the runs do not count:
-    `RunRow.untimed_reason` has the reason of each.
+    The configurations are excluded because they trained different numbers of examples. For the
+    runs, there is a step for each reason in `RunRow.untimed_reason`.
     """
     others = [
         row
@@ -245,7 +248,7 @@ def _candidates_to_repeat(answer: Answer, is_short: bool) -> Iterator[Point]:
 
     Args:
         answer: The open answer.
-        is_short: Whether to yield configurations with projected times only.
+        is_short: Whether to yield only configurations with projected times.
     """
     for each in answer.candidates:
         if (each.has_value or each.state == State.UNDECIDED) and (

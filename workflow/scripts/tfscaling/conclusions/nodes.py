@@ -19,7 +19,8 @@ class NodeRow(TableRow):
         platform: Name of the platform.
         node: Name of the node.
         runs: Number of runs that used it.
-        factor: Time of a run with the node divided by time without it.
+        factor: Estimated time of a run that uses this node, divided by the time of the same run on
+            other nodes.
         factor_low: Lower end of the factor's interval.
         factor_high: Upper end of this interval.
         is_slow: Whether the complete interval is above 1.
@@ -38,7 +39,7 @@ COLUMNS = tuple(columns(NodeRow))
 
 
 def table(study: Study) -> pd.DataFrame:
-    """Return one `NodeRow` for each node whose effect on the time the runs determine."""
+    """Return one `NodeRow` for each node whose effect on the time can be estimated."""
     effects = estimate_effects_by_platform(study.run_rows)
     rows = [NodeRow(platform, *each) for platform, found in effects.items() for each in found]
     return to_frame(NodeRow, rows)

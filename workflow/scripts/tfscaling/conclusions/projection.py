@@ -58,13 +58,16 @@ class ProjectionRow(ConfigurationRow):
         runs: Number of valid short runs.
         projected_from_steps: Steps that the short runs trained.
         projected_to_steps: Steps of the complete training.
-        execution_time_s: Median of the projected times.
-        startup_s: Time before the training.
-        whole_recipe: Recipe of the complete training, whose runs are the check.
+        execution_time_s: Median of the projected times, in seconds.
+        startup_s: Median start-up in seconds: the execution time without the training.
+        whole_recipe: Recipe of the complete training, whose runs check the projection; null if
+            none is planned.
         whole_runs: Number of complete runs of the same configuration.
         whole_execution_time_s: Median time of the complete runs.
-        runs_within: How many of them took a time within the projected interval.
-        check: Whether the complete runs confirm the interval.
+        runs_within: Number of complete runs whose time is within the projected interval; null
+            without complete runs or without an interval.
+        check: `within` if all complete runs are within the interval, else `outside`; `no interval`
+            or `not checked` if they cannot be compared.
     """
 
     runs: int
@@ -146,7 +149,7 @@ def projection_intervals(study: Study) -> dict[Point, Interval]:
 def _interval_of_runs(runs: Sequence[RunRow]) -> Interval | None:
     """Return the interval for the time of one complete run, from the rows of short runs.
 
-    None with fewer than three of them.
+    It is None for fewer than RUNS_MIN rows.
     """
     times_s = [float(run.execution_time_s) for run in runs]
     return projection_interval(times_s, [float(run.projection_error_s) for run in runs])
@@ -176,12 +179,12 @@ def table(study: Study) -> pd.DataFrame:
 def _projection_row(
     row: PointRow, runs: Sequence[RunRow], price: float | None, complete: Point | None
 ) -> ProjectionRow:
-    """Return a configuration's row with its projection; `_add_check` adds the comparison.
+    """Return a configuration's row with its projection, before `_add_check` sets further columns.
 
     Args:
         row: The row of the configuration in the comparison.
         runs: Its valid runs.
-        price: US dollars per node and hour.
+        price: US dollars per node and hour; None without a price.
         complete: The configuration of the complete training; None if it is not planned.
     """
     found = _interval_of_runs(runs)

@@ -42,9 +42,9 @@ _RESULT_COLUMNS = ("cloud", "global_batch_size", "source")
 class PublishedRow(TableRow):
     """A published result with the measured values of the same configuration and training.
 
-    The time is from the same configuration; `status` gives the reason if there is none. Loss and
-    accuracy are from all valid runs of the same training on any configuration. Both verdicts are
-    "outside" if all these runs diverged.
+    The measured time is the time of the same configuration; without one, `status` is `diverged` or
+    `not measured`. Loss and accuracy are from all valid runs of the same training on any
+    configuration. Both verdicts are "outside" if all these runs diverged.
 
     Columns with `_min` and `_max` are the range of these runs, with `_low` and `_high` the interval
     of their median.

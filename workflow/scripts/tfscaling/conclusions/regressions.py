@@ -73,17 +73,19 @@ _FACT_LENGTH_MAX = 60
 class RegressionRow(ConfigurationRow):
     """A configuration of this study, of the reference, or of both: a row of regressions.csv.
 
-    Numbers are null if only one of the two has the configuration; ratios are null if the times are
-    not compared.
+    Numbers are null if only one of the two studies has the configuration. Ratios are null if the
+    times are not compared.
 
     Attributes:
         reference: The folder of the reference study, or the recipe of the reference revision.
-        verdict: What changed, such as slower.
-        runs: Valid runs with a time in this study; `reference_runs` in the reference.
+        verdict: What changed, such as `slower`.
+        runs: Number of valid runs with a time in this study; `reference_runs` is the number in the
+            reference.
         runs_failed: How many of `runs_ended` failed, diverged or ran out of memory.
         time_ratio: Time here divided by the time in the reference, above 1 if it is slower here.
-        comparisons: Number of comparisons for which all intervals hold together.
-        pairs: Repeats in which both revisions have a time; null for another study.
+        comparisons: Number of comparisons whose error rate is controlled together.
+        pairs: Number of repeats in which both revisions have a time; null if the reference is
+            another study.
         differs: Parameters, versions, machines and data that differ from the reference.
     """
 
@@ -120,9 +122,9 @@ class ConfigurationRuns:
         statuses: Number of runs with each status.
         valid: Its valid runs.
         timed: The valid runs that have a time; resumed runs have none.
-        timed_repeats: The numbers of the repeats of these runs.
+        timed_repeats: Numbers of the repeats of the runs in `timed`.
         failed: Number of runs that failed, diverged or ran out of memory.
-        ended: Number of these runs and of the valid ones.
+        ended: Number of runs that ended: `failed`, and the valid runs.
     """
 
     def __init__(self, row: PointRow, runs: Sequence[RunRow]) -> None:
@@ -132,7 +134,7 @@ class ConfigurationRuns:
         #: Without runs that resumed from a checkpoint, which have no time.
         self.timed = [run for run in self.valid if is_known(run.execution_time_s)]
         self.timed_repeats = {run.repeat for run in self.timed}
-        #: Runs that failed, diverged or ran out of memory, and all that ended.
+        #: Numbers of runs that failed, diverged or ran out of memory, and of all that ended.
         self.failed = sum(self.statuses[each] for each in (RunState.FAILED, *RESULTS[1:]))
         self.ended = self.failed + len(self.valid)
 
@@ -265,14 +267,16 @@ def _runs_by_configuration(sweep: Sweep) -> dict[Point, ConfigurationRuns]:
 def _verdict_without_times(
     here: ConfigurationRuns, there: ConfigurationRuns, pairs: int | None
 ) -> tuple[str, str]:
-    """Return (verdict, reason) if the times of a configuration cannot be compared.
+    """Return (verdict, reason) for a configuration that is judged without comparing its times.
 
-    The verdict is empty if they can; the reason then counts failed and diverged runs.
+    The verdict is "" if the times are to be compared. The reason is then the number of failed and
+    diverged runs in words, or "" without any.
 
     Args:
         here: Its runs in this study.
         there: Its runs in the reference.
-        pairs: Number of repeats with a time of both revisions; None for another study.
+        pairs: Number of repeats with a time of both revisions; None if the reference is another
+            study.
     """
     not_here, not_there = map(_find_exclusion, (here, there))
     if not_there:
@@ -326,14 +330,14 @@ class RevisionSummary:
     Attributes:
         revision: The recipe of the revision.
         rows: Its configurations with a reference.
-        shown: The configuration with the largest significant slowdown, else with the largest
-            significant speed-up; None without either.
+        largest_change: The configuration with the largest significant slowdown, else with the
+            largest significant speed-up; None without either.
         badge: The level of support of the least supported verdict, one of samples.WEAKEST_FIRST.
     """
 
     revision: str
     rows: tuple[RegressionRow, ...]
-    shown: RegressionRow | None
+    largest_change: RegressionRow | None
     badge: str
 
     @property
@@ -382,10 +386,10 @@ def is_failing(failed: int, ended: int, reference_failed: int, reference_ended: 
 
 
 def _differing_parameters(spec: RunSpec, there: Parameters) -> Iterator[str]:
-    """Yield `key: there, now here` for each differing parameter, without possible secrets.
+    """Yield a text such as `epochs: 3, now 5` for each parameter that differs from the reference.
 
-    Keys that this version of the workflow lacks are ignored. A key that an earlier version lacked
-    had its default there.
+    Values that may be secret are left out. Keys that this version of the workflow lacks are
+    ignored. A key that the version of the reference lacked had its default there.
 
     Args:
         spec: A run of this study.
@@ -400,7 +404,10 @@ def _differing_parameters(spec: RunSpec, there: Parameters) -> Iterator[str]:
 
 
 def _differing_facts(here: ConfigurationRuns, there: ConfigurationRuns) -> Iterator[str]:
-    """Yield `fact: there, now here` for differing versions, machines and data of valid runs."""
+    """Yield a text such as `python: 3.11.9, now 3.12.4` for each fact of valid runs that differs.
+
+    Facts are versions, machines and data.
+    """
     for fact in _COMPARED_FACTS:
         before, now = (
             dict.fromkeys(_to_short_text(run[fact]) for run in side.valid if is_known(run[fact]))

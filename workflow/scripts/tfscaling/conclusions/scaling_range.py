@@ -34,13 +34,13 @@ class JudgedConfiguration:
     Attributes:
         row: Its row of the comparison.
         baseline: The row of its baseline; None without one.
-        is_kept: Whether its runs show at least EFFICIENCY_MIN.
-        reason: Why they do not; "" if they do.
+        is_efficient: Whether its runs show an efficiency of at least EFFICIENCY_MIN.
+        reason: Why the runs do not show it; "" if they do.
     """
 
     row: PointRow
     baseline: PointRow | None
-    is_kept: bool
+    is_efficient: bool
     reason: str = ""
 
 
@@ -51,12 +51,9 @@ class ScalingRange:
     configurations: tuple[JudgedConfiguration, ...]
 
     @property
-    def kept(self) -> list[JudgedConfiguration]:
-        """The configurations from the fewest nodes on, before the first without enough efficiency.
-
-        Configurations whose runs do not show it count as without.
-        """
-        return [*takewhile(lambda each: each.is_kept, self.configurations)]
+    def efficient_configurations(self) -> list[JudgedConfiguration]:
+        """The configurations from the fewest nodes on, before the first that is not efficient."""
+        return [*takewhile(lambda each: each.is_efficient, self.configurations)]
 
     @property
     def nodes_max(self) -> int | None:
@@ -64,20 +61,22 @@ class ScalingRange:
 
         None if it is not shown for more nodes than the baseline has.
         """
-        if not (kept := self.kept) or (base := kept[-1].baseline) is None:
+        configurations = self.efficient_configurations
+        if not configurations or (base := configurations[-1].baseline) is None:
             return None
-        return kept[-1].row.nodes if kept[-1].row.nodes > base.nodes else None
+        nodes = configurations[-1].row.nodes
+        return nodes if nodes > base.nodes else None
 
 
 def find_scaling_ranges(study: Study, warnings: Iterable[DataWarning]) -> list[ScalingRange]:
-    """Return the configurations of each line with their verdicts.
+    """Return a `ScalingRange` for each group of configurations that differ only in nodes.
 
     Configurations that the grid excludes, and short runs of a search, are left out.
 
     Args:
         study: The evidence.
-        warnings: Warnings about its data. With a serious one about a configuration
-            or its baseline, its efficiency does not count as shown.
+        warnings: Warnings about its data. A configuration does not count as efficient if it or its
+            baseline has a serious warning.
     """
     rows = [row for task in study.tasks for row in task.rows if row.status != "excluded"]
     compared = [row for row in rows if point_of(row) not in study.excluded]
@@ -107,8 +106,8 @@ def _judge(
     Args:
         study: The evidence.
         row: The configuration.
-        compared: Number of configurations whose verdicts hold together.
-        serious: Configuration → the serious warning about it.
+        compared: Number of configurations whose verdicts are all true with CONFIDENCE.
+        serious: Configuration → a serious warning about it, in words.
     """
     base = next((each for each in study.points if point_of(each).path == row.baseline_point), None)
     if base and (other := [axis for axis in SAME_AXES if base[axis] != row[axis]]):
@@ -125,11 +124,11 @@ def _judge(
         return JudgedConfiguration(row, base, False, warned)
     limit = Limit(at_least=EFFICIENCY_MIN)
     found = study.judge_efficiency(row, RUN_EFFICIENCY, limit, compared)
-    return JudgedConfiguration(row, base, found.is_kept, _describe(found))
+    return JudgedConfiguration(row, base, found.is_kept, _inefficiency_reason(found))
 
 
-def _describe(verdict: Verdict) -> str:
-    """Return why a verdict does not show the efficiency; "" if it does."""
+def _inefficiency_reason(verdict: Verdict) -> str:
+    """Return why a verdict does not show an efficiency of EFFICIENCY_MIN; "" if it does."""
     if verdict.is_kept:
         return ""
     if verdict.unknown:

@@ -62,26 +62,28 @@ class SearchRow(ConfigurationRow):
 
     Attributes:
         question: Name of the question.
-        place: Its state in the search, such as eliminated.
-        limits: Whether it is shown to keep the limits (in, out or open); None without limits.
+        place: `the answer`, `not excluded` or `excluded`.
+        limits: `in` if it is shown to keep all limits, `out` if it is shown to miss one, else
+            `open`; None without limits.
         why: Why it is not the answer; None for the answer and for configurations that may be it.
         behind: Estimated fraction by which it is worse than the answer.
         chance: Probability that it is better than the answer by more than the indifference.
         short_runs: Number of its short runs.
         projected: The goal, projected from short runs, with the interval of the mean.
-        measured: Mean of the goal over its complete runs.
-        full_runs: Number of runs in the full grid; `full_node_hours` and `full_cost_usd` are their
-            cost.
-        rounds: Rounds of the search.
-        bound: Fraction by which a configuration may be better than the answer.
+        measured: Mean of the goal over its complete runs, to compare with `projected`; NaN without
+            a projection.
+        full_runs: Number of its runs in the full grid; `full_node_hours` and `full_cost_usd` are
+            the cost of these runs.
+        rounds: Number of rounds of the search so far.
+        bound: Fraction by which a configuration may be better than the answer; NaN if unknown.
         verdict: The result of the search in words.
         kept: The limits, and how many runs must keep them, by `limits_text`; None without limits.
         further_price: Price of the next round, if the search ended because it is not worth its
             price, in node-hours, or in US dollars if the goal is a cost; else NaN.
-        further_saving: What further runs could then save at most in all trainings, in the same
-            unit; else NaN.
-        chance_of_better: Estimated probability, then, that any other configuration is better than
-            the answer by more than the indifference; else NaN.
+        further_saving: What further runs could save at most in all trainings, in the unit of
+            `further_price`; NaN if that is NaN.
+        chance_of_better: Estimated probability that any other configuration is better than the
+            answer by more than the indifference; NaN if `further_price` is NaN.
     """
 
     inherited_after: ClassVar[str] = "goal"
@@ -116,7 +118,7 @@ class SearchRow(ConfigurationRow):
 
     @property
     def costs(self) -> CandidateCosts:
-        """Cost of its runs, and cost of its runs in the full grid."""
+        """Cost of its runs in the search, and cost of its runs in the full grid."""
         return CandidateCosts(
             RunCosts(self.runs + self.short_runs, self.node_hours, self.cost_usd),
             RunCosts(self.full_runs, self.full_node_hours, self.full_cost_usd),
@@ -147,11 +149,11 @@ def _search_rows(study: Study, question: str, search: StudySearch) -> Iterator[S
     points = {**search.points, **{point.path: point for point in search.points_with_less_work}}
     shown = {point: study.axes_row(point) for point in points.values()}
     limits, decision = limits_text(search), search.decision
-    trials = [own.trial for own in decision.standings.values() if own.trial]
-    missed = sum(not trial.is_within_interval for trial in trials)
+    checks = [own.projection_check for own in decision.standings.values() if own.projection_check]
+    missed = sum(not check.is_within_interval for check in checks)
     says = [f"{verdict_text(search)}, in {count_text(decision.rounds, 'round')}"]
     says.append(failed_candidates_text(study, search))
-    says.append(render_line("search_missed", missed=missed, tried=len(trials)))
+    says.append(render_line("search_missed", missed=missed, tried=len(checks)))
     order = sorted(search.points, key=lambda name: _sort_key(name, decision))
     for name in [*order, *(point.path for point in search.points_with_less_work)]:
         costs = search.costs[points[name]]
@@ -182,10 +184,10 @@ def _search_rows(study: Study, question: str, search: StudySearch) -> Iterator[S
 
 
 def _set_standing(row: SearchRow, standing: Standing) -> None:
-    """Set the columns of a configuration's row that its standing in the search determines."""
-    if trial := standing.trial:
-        row.projected, row.measured = trial.projected, trial.measured
-        row.projected_low, row.projected_high = trial.low, trial.high
+    """Set the columns of a configuration's row from its `Standing` in the search."""
+    if check := standing.projection_check:
+        row.projected, row.measured = check.projected, check.measured
+        row.projected_low, row.projected_high = check.low, check.high
     row.limits = str(standing.limit_verdict) if row.kept else None
     if standing.behind is not None and standing.chance is not None:
         row.behind, row.chance = standing.behind, standing.chance
@@ -220,7 +222,8 @@ def limits_text(search: StudySearch) -> str | None:
 def verdict_text(search: StudySearch) -> str:
     """Return the result of a search, such as `undecided: within 7.2% of the best`.
 
-    A search that ended because further runs are not worth their price has `ended: …`.
+    If the search ended because further runs are not worth their price, the text begins with
+    `ended:`.
     """
     return render_line("search_verdict", search=search)
 

@@ -139,7 +139,10 @@ class SweepOutcome:
             subprocess.run(["bash", "-euo", "pipefail", "-c", command], check=True)
 
     def has_result(self) -> bool:
-        """Return whether the table of runs has a valid run; True if it is empty or missing."""
+        """Return whether the table of runs has a valid run.
+
+        If the table is empty or missing, no run is known to be invalid, and the result is True.
+        """
         table = self.study / "runs.csv"  # of large studies only the first rows are read
         return any(row["status"] == RunState.OK for row in _read_rows(table)) or not any(
             _read_rows(table)

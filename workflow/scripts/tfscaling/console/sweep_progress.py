@@ -40,18 +40,17 @@ class RunProgress:
         scratch: The attempt's folder.
         started_s: When the first rank began, in seconds since the epoch by its host's clock; None
             before.
-        does: What the first rank does, in words.
+        activity: What the first rank does, in words.
         loss: Last loss; None before the first epoch.
-        end_s: Estimated end of the training, in seconds since the epoch; None while unknown.
+        end_s: Estimated end of the training at the pace since its first step, in seconds since the
+            epoch; None while unknown.
     """
 
     spec: RunSpec
     scratch: Path
     started_s: float | None = None
-    #: What the first rank does.
-    does: str = "starting"
+    activity: str = "starting"
     loss: float | None = None
-    #: When the training will end at the pace since its first step; None while unknown.
     end_s: float | None = None
     _trains_s: float = math.nan
     _read: dict[str, int] = field(default_factory=dict)
@@ -71,12 +70,14 @@ class RunProgress:
         recipe, details = self.spec.recipe, event.details
         if self.started_s is None:
             self.started_s = self._trains_s = event.time_s
-        self.does = "the program runs" if recipe.program else event.name.next_step or self.does
+        self.activity = (
+            "the program runs" if recipe.program else event.name.next_step or self.activity
+        )
         if event.name is EventName.FIRST_STEP:
             self._trains_s = event.time_s
         elif event.name is EventName.EPOCH:
             done = details["epoch"]
-            self.does = f"epoch {min(done + 1, recipe.epochs)}/{recipe.epochs}"
+            self.activity = f"epoch {min(done + 1, recipe.epochs)}/{recipe.epochs}"
             self.loss = details.get("loss", details.get("metrics", {}).get("loss", self.loss))
             trained_s = event.time_s - self._trains_s
             self.end_s = self._trains_s + trained_s * max(1.0, recipe.epochs / done)
@@ -92,10 +93,11 @@ class Job:
         logs: Its logs.
         since_s: When it was started or submitted, in seconds since the epoch.
         spec: The run; None for other jobs.
-        earlier: Number of the newest attempt when the job was submitted; 0 without one.
+        earlier: Number of the newest attempt when the job was started or submitted; 0 without one.
         attempt: Number of the attempt whose events are read.
         progress: Progress of this attempt; None before it begins.
-        is_end_printed: Whether the line about the job's end was already printed.
+        is_end_printed: Whether the line about the job's end was printed before Snakemake noticed
+            the end.
         shown_s: When the status line last showed this job, in seconds since the epoch.
     """
 
@@ -107,7 +109,6 @@ class Job:
     earlier: int = 0
     attempt: int = 0
     progress: RunProgress | None = None
-    #: True if the record appeared before Snakemake noticed the end of the job.
     is_end_printed: bool = False
     shown_s: float = 0.0
 
@@ -115,10 +116,10 @@ class Job:
         """Follow the newest attempt, if the job is a run."""
         if self.spec is not None:
             self.earlier = self.newest
-            self.begin(self.earlier)
+            self.follow_attempt(self.earlier)
 
-    def begin(self, attempt: int) -> None:
-        """Follow an attempt: only records and failure reports from now on belong to it.
+    def follow_attempt(self, attempt: int) -> None:
+        """Follow an attempt: only a record or failure report that is written later belongs to it.
 
         Args:
             attempt: Number of the newest attempt; 0 without one.
@@ -170,57 +171,53 @@ class SweepProgress:
     Attributes:
         study: Name of the study.
         result_lines: Returns the lines to print if no run is due.
-        preview: Returns the lines of a dry-run.
-        is_remote: Whether jobs are submitted to Slurm.
+        preview: Returns the lines of a dry-run; its argument has the fields of Snakemake's log
+            record for each job.
+        is_remote: Whether jobs are submitted to Slurm, which enforces time limits.
         retries: How often Snakemake retries a failed job.
         gives_up: Whether the executor does not retry runs that would fail again.
         due: Record file → run, for the runs to do, conditional runs included.
-        is_open: Whether some of the `due` runs may prove unnecessary.
+        has_optional_runs: Whether some of the `due` runs may prove unnecessary.
         is_over: Whether the sweep has ended.
         finished: Record files of finished runs.
         failures: Output file → how often its job has failed.
-        failed: Output files whose job is not tried again.
+        failed: Output files whose job has failed and is not tried again.
         other_failures: Lines about failed jobs other than runs.
-        causes: How a run's job ended and its cause → number of such ends.
+        causes: (how the job of a run ended, its cause) → how often.
         jobs: Snakemake's id → running job.
     """
 
     study: str
     result_lines: Callable[[], Sequence[str]]
-    #: Returns the lines of a dry-run of these jobs.
     preview: Callable[[Sequence[Mapping[str, Any]]], list[str]]
-    #: Jobs are submitted to Slurm, which enforces time limits.
     is_remote: bool = False
-    #: How often Snakemake retries a failed job.
     retries: int = 0
-    #: The executor retries no run that would fail again.
     gives_up: bool = False
-    #: Runs to do, by the files of their records; some only if they are needed.
     due: dict[str, RunSpec] = field(default_factory=dict)
-    is_open: bool = False
+    has_optional_runs: bool = False
     is_over: bool = False
     finished: set[str] = field(default_factory=set)
-    #: How often the job of a file has failed, and the files whose job is not tried again.
     failures: Counter[str] = field(default_factory=Counter)
     failed: set[str] = field(default_factory=set)
-    #: Lines about failed jobs that are no runs, for the end.
     other_failures: list[str] = field(default_factory=list)
     causes: Counter[tuple[str, str]] = field(default_factory=Counter)
     jobs: dict[int, Job] = field(default_factory=dict)
     _specs: Mapping[str, RunSpec] = field(default_factory=dict)
     _axes: tuple[str, ...] = ()
 
-    def begin(self, specs: Mapping[str, RunSpec], due: Mapping[str, RunSpec], is_open: bool) -> str:
-        """Return a line about the sweep that starts, or "" if it trains nothing.
+    def begin(
+        self, specs: Mapping[str, RunSpec], due: Mapping[str, RunSpec], has_optional_runs: bool
+    ) -> str:
+        """Store the runs of a sweep that starts; return a line about them, or "" if none is due.
 
         Args:
             specs: All runs of the study, by output file.
             due: Runs of this start, by output file.
-            is_open: Whether some of the `due` runs may prove unnecessary.
+            has_optional_runs: Whether some of the `due` runs may prove unnecessary.
         """
-        self._specs, self.due, self.is_open = specs, dict(due), is_open
+        self._specs, self.due, self.has_optional_runs = specs, dict(due), has_optional_runs
         self._axes = text_lines.axes_to_show([spec.axes for spec in specs.values()])
-        at_most = "at most " * is_open
+        at_most = "at most " * has_optional_runs
         return (
             f"study {self.study}: {at_most}{text_lines.count_text(len(due), 'run')} to do"
             * bool(due)
@@ -360,9 +357,10 @@ class SweepProgress:
     def _count_cause(self, end: str, why: str, line: str) -> list[str]:
         """Count a failed run by its cause, and return the lines to print.
 
-        For the first failures of a cause this is `line`. Of later ones, which may be thousands,
-        only their number is printed at 10, 100, 1,000, … None is lost: a failed run has a row in
-        runs.csv and on the page, and an attempt that is repeated has a failure.json.
+        For the first failures with a cause, the result is `line`. Later ones, which may be
+        thousands, are only counted, and the number is printed at 10, 100, 1,000, … Each is
+        documented elsewhere: a failed run has a row in runs.csv and on the page, a retried attempt
+        has a failure.json.
 
         Args:
             end: How its job ended: `FAILED`, `stopped` or `retrying`.
@@ -387,7 +385,7 @@ class SweepProgress:
             if job.progress is not None:
                 lost = f"attempt {job.attempt} was lost; Slurm started attempt {newest}"
                 lines = [f"{self._run_name(job)}: {lost}"]
-            job.begin(newest)
+            job.follow_attempt(newest)
             if job.spec is not None:
                 job.progress = RunProgress(job.spec, attempts.attempt_folder(folder, newest))
         if job.progress is not None:
@@ -396,7 +394,8 @@ class SweepProgress:
 
     def _progress_count(self) -> str:
         """Return the numbers of finished and of due runs as text: `[3/12]`."""
-        return f"[{len(self.finished)}{' of at most ' if self.is_open else '/'}{len(self.due)}]"
+        separator = " of at most " if self.has_optional_runs else "/"
+        return f"[{len(self.finished)}{separator}{len(self.due)}]"
 
     def _run_name(self, job: Job) -> str:
         """Return the name of a job's run in words, or what another job does."""
@@ -410,7 +409,7 @@ class SweepProgress:
             run: Progress of the run.
             now_s: Present time in seconds since the epoch.
         """
-        words = [run.does] if run.loss is None else [run.does, f"loss {run.loss:.3g}"]
+        words = [run.activity] if run.loss is None else [run.activity, f"loss {run.loss:.3g}"]
         if run.end_s is not None and run.end_s > now_s:
             words.append(f"ends about {text_lines.format_time(run.end_s, now_s)}")
         return ", ".join(words)
@@ -439,9 +438,9 @@ def _describe_result(record: RunRecord, quality: Quality) -> str:
 
 
 def _find_error(logs: Sequence[str]) -> str:
-    """Return the error that a script printed at the end of its logs.
+    """Return the error message that a script printed at the end of one of its logs.
 
-    Without one, it is the last line of a log.
+    Only the first existing log is read. Without an error message, return its last line.
     """
     for log in map(Path, logs):
         if log.exists():

@@ -104,11 +104,11 @@ def align_table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str
 
 
 def list_kept_records(kept: Sequence[tuple[object, float]], verb: str) -> list[str]:
-    """Return lines that list files of records with their node-hours.
+    """Return lines about records that are deleted or replaced, with the files that still keep them.
 
     Args:
-        kept: (file, node-hours) of each record.
-        verb: What was done with the files, such as `removed`.
+        kept: (file of an attempt that keeps the record, node-hours) for each record.
+        verb: What happens to the records: `deleted` or `to be replaced`.
     """
     if not kept:
         return []

@@ -358,7 +358,7 @@ def _prepare_pipeline(name: str, output: Path, provenance: Path, parameters: Arg
         DatasetError: `prepare` fails.
     """
     code = user_code.code_of_functions(name).checksums()
-    preparing, folder = user_code.prepare_function(name), prepared_data.files_folder(output)
+    preparing, folder = user_code.find_prepare_function(name), prepared_data.files_folder(output)
     source = f"pipeline {name}"
     try:
         if preparing is not None:

@@ -45,7 +45,7 @@ class CampaignPlan:
 
     Attributes:
         trainings: Number of trainings.
-        at_once: Most trainings that have a job in the queue or running.
+        at_once: Highest number of trainings that have a job in the queue or running.
         time_limit_s: Time after which a job ends, in seconds.
         checkpoint_every_s: Interval of checkpoints in seconds; infinite without checkpoints.
         interruptions_per_hour: Expected interruptions of a job in an hour.
@@ -58,10 +58,10 @@ class CampaignPlan:
     interruptions_per_hour: float = 0.0
 
     def saved_s(self, trained_s: Array) -> Array:
-        """Return the part of a job's training that its last checkpoint has, in seconds.
+        """Return the seconds of a job's training that its last checkpoint keeps.
 
         Args:
-            trained_s: How long the job has trained.
+            trained_s: Seconds for which each job has trained.
         """
         if math.isinf(self.checkpoint_every_s):
             return np.zeros_like(trained_s)
@@ -78,7 +78,7 @@ class MeasuredRuns:
         times_s: Time of a job that makes a complete training, in seconds, for each run.
         startup_s: Part of this time that each further job of a training repeats.
         shared_error: Standard error of the times as a fraction, which more runs do not reduce.
-        waits_s: Waits of jobs before they began, in seconds; empty for no waits.
+        waits_s: Waits of jobs before they began, in seconds; if empty, no waits are simulated.
         failures: Number of failed attempts.
         attempt_hours: Hours of all attempts, failed or not.
     """
@@ -97,9 +97,9 @@ class SimulatedCampaigns:
 
     Attributes:
         durations_s: Time from the start until all trainings are done; infinite if one never is.
-        job_hours: Hours of all jobs; infinite if a training never ends.
-        unfinished: Number of trainings that do not end.
-        jobs: Number of jobs.
+        job_hours: Hours of all jobs together; infinite if a training never ends.
+        unfinished: Number of trainings that never end.
+        jobs: Number of jobs of all trainings.
     """
 
     durations_s: Array
@@ -110,28 +110,28 @@ class SimulatedCampaigns:
 
 @dataclass(frozen=True)
 class LogNormals:
-    """A distribution of times for each simulated campaign.
+    """A log-normal distribution of times for each simulated campaign.
 
     Attributes:
         means: Mean of the logarithms, (campaigns,).
         deviations: Standard deviation of the logarithms, (campaigns,).
-        most: Highest possible logarithm.
+        most: Highest logarithm that `draw` returns; its exponential is finite.
     """
 
     means: Array
     deviations: Array
-    most: float = 700.0  # with a finite exponential
+    most: float = 700.0
 
     @classmethod
     def draw_posterior(
         cls, logs: Array, shared_error: float, campaigns: int, dice: np.random.Generator
     ) -> LogNormals:
-        """Draw the distributions that the logarithms of two or more measured times allow.
+        """Draw distributions from the posterior that follows from two or more measured times.
 
         Args:
             logs: Logarithms of the times.
-            shared_error: Standard error that all times share.
-            campaigns: Number of distributions.
+            shared_error: Standard error that all logarithms share, which more times do not reduce.
+            campaigns: Number of distributions to draw.
             dice: Source of random numbers.
         """
         number = len(logs)
@@ -141,7 +141,12 @@ class LogNormals:
         return cls(logs.mean() + errors * dice.standard_normal(campaigns), deviations)
 
     def draw(self, campaigns: Array, dice: np.random.Generator) -> Array:
-        """Draw the logarithm of a time for each of these campaigns, given by their places."""
+        """Draw the logarithm of a time from the distribution of each of these campaigns.
+
+        Args:
+            campaigns: Indices of campaigns; an index may be repeated.
+            dice: Source of random numbers.
+        """
         own = dice.standard_normal(campaigns.shape)
         return np.minimum(self.means[campaigns] + self.deviations[campaigns] * own, self.most)
 
@@ -149,11 +154,11 @@ class LogNormals:
 def simulate_campaigns(
     plan: CampaignPlan, runs: MeasuredRuns, seed: int = 0, campaigns: int = CAMPAIGNS
 ) -> SimulatedCampaigns:
-    """Simulate campaigns, with the same seed always the same ones.
+    """Simulate campaigns; the same seed gives the same result.
 
     Args:
         plan: How the trainings are run.
-        runs: What the runs show about one training; two runs or more.
+        runs: What the measured runs show about one training; at least two runs.
         seed: Seed of the random numbers.
         campaigns: Number of campaigns; fewer are simulated if they have very many jobs.
     """
@@ -233,13 +238,13 @@ def _draw_times(
 
 @dataclass(frozen=True)
 class _JobSimulation:
-    """Simulates the jobs of all trainings of all campaigns, the first jobs first.
+    """Simulates the jobs of all trainings of all campaigns: each first job, each second job, ….
 
     Attributes:
         plan: How the trainings are run.
-        startup_s: Time before a job trains.
+        startup_s: Time before a job trains, in seconds.
         waits: Distributions of the wait before a job; None without waits.
-        failures_per_hour: Failures of a job in an hour, (campaigns,).
+        failures_per_hour: Expected failures of a job in an hour, (campaigns,).
         dice: Source of random numbers.
     """
 
@@ -250,14 +255,16 @@ class _JobSimulation:
     dice: np.random.Generator
 
     def run(self, times_s: Array) -> tuple[Array, Array, Array]:
-        """Run jobs until each training is done, or JOBS_MAX jobs.
+        """Simulate jobs until each training is done, or has had JOBS_MAX jobs.
 
         Args:
-            times_s: Time of each training without interruptions, (campaigns, trainings).
+            times_s: Seconds of each training in one job without interruptions, (campaigns,
+                trainings).
 
         Returns:
-            For each training the time from its first submission to its end, the time of its jobs,
-            both in seconds and infinite if it does not end, and the number of jobs.
+            Three arrays (campaigns, trainings): the seconds from a training's first submission to
+            its end, and the seconds of its jobs, both infinite if it never ends; the number of its
+            jobs.
         """
         spans_s, busy_s, jobs = np.zeros((3, times_s.size))
         remaining_s = np.maximum(times_s.ravel() - self.startup_s, 0.0)
@@ -280,7 +287,7 @@ class _JobSimulation:
         return spans_s.reshape(shape), busy_s.reshape(shape), jobs.reshape(shape)
 
     def _never_ends(self, remaining_s: Array) -> Array:
-        """Return which trainings exceed the time limit of a job that saves nothing."""
+        """Return which trainings never end: longer than a job, which ends before any checkpoint."""
         in_job_s = self.plan.time_limit_s - self.startup_s
         if self.plan.saved_s(np.array([min(in_job_s, 1e12)]))[0] > 0:
             return np.zeros(remaining_s.shape, bool)
@@ -290,8 +297,8 @@ class _JobSimulation:
         """Return how long a job of each training runs in seconds, and whether it finishes.
 
         Args:
-            remaining_s: Training that remains.
-            campaigns: Place of each training's campaign.
+            remaining_s: Seconds of each training that remain.
+            campaigns: Index of each training's campaign.
         """
         rates = self.failures_per_hour[campaigns] + self.plan.interruptions_per_hour
         with np.errstate(divide="ignore"):
@@ -301,7 +308,7 @@ class _JobSimulation:
         return np.minimum(needed_s, ends_s), needed_s <= ends_s
 
     def _draw_waits(self, campaigns: Array) -> Array:
-        """Return the wait before a job of each of these campaigns, in seconds."""
+        """Return the wait before a job of each of these campaigns (indices), in seconds."""
         if self.waits is None:
             return np.zeros(len(campaigns))
         return np.maximum(np.exp(self.waits.draw(campaigns, self.dice)) - WAIT_MIN_S, 0.0)
@@ -325,7 +332,7 @@ def last_end_s(spans_s: Array, at_once: int) -> Array:
 
     Args:
         spans_s: Time that each training takes from its first submission, (campaigns, trainings).
-        at_once: Most trainings at the same time.
+        at_once: Highest number of trainings that are under way at the same time.
     """
     free_s = spans_s[:, :at_once].copy()
     places = np.arange(len(spans_s))

@@ -31,7 +31,7 @@ from tfscaling.study.run_spec import Point
 
 @dataclass(frozen=True)
 class FinishEstimates(Estimates):
-    """Estimates from simulated campaigns.
+    """Estimates of the time until all trainings are done, from simulated campaigns.
 
     Attributes:
         logs: Logarithms of the durations, (configurations, campaigns); infinite if a training does
@@ -76,7 +76,9 @@ class FinishEstimates(Estimates):
         return float(np.quantile(ratios, share, method="inverted_cdf"))
 
     def disadvantage_bounds(self, tail_probability: float, points: Sequence[int]) -> Array:
-        """Return upper bounds of how much later than the best some configurations may be done.
+        """Return upper bounds of how much longer some configurations may take than the best of all.
+
+        A bound is a fraction: with 0.05, the campaign may take 5 % longer.
 
         Args:
             tail_probability: Error probability of a bound.
@@ -101,18 +103,21 @@ class CampaignSamples(Samples):
     """Values of runs, and the simulated durations of each configuration's campaign.
 
     Attributes:
-        durations_s: Configuration → durations of its campaigns in seconds; without an entry, its
-            runs are too few.
+        durations_s: Configuration → durations of its simulated campaigns in seconds. Configurations
+            without simulated campaigns are missing.
     """
 
     durations_s: Mapping[Point, Array]
 
     def cost_values(self, point: Point, metric: str) -> list[float]:
-        """Return a metric of each finished run; for FINISH_TIME the execution times."""
+        """Return a metric's value of each finished run; for FINISH_TIME, its execution time."""
         return super().cost_values(point, "execution_time_s" if metric == FINISH_TIME else metric)
 
     def has_enough_runs(self, metric: str, point: Point) -> bool:
-        """Return whether a configuration has enough runs; for FINISH_TIME, to simulate it."""
+        """Return whether a configuration has enough runs to compare it by a metric.
+
+        For FINISH_TIME it has enough if campaigns were simulated from them.
+        """
         if metric == FINISH_TIME:
             return point in self.durations_s
         return super().has_enough_runs(metric, point)

@@ -62,7 +62,7 @@ class Difference:
 
     @property
     def is_worse(self) -> bool:
-        """Whether `other` has the worse measured median, as the names say."""
+        """Whether the measured median of `other` is worse than the median of `better`."""
         return self.gap > 0 if self.ratio is None else self.ratio > 1
 
     @property
@@ -74,7 +74,7 @@ class Difference:
     def disadvantage_bound(self) -> float:
         """Upper bound of the fraction by which `better` may be worse than `other`.
 
-        0, which says nothing, without a ratio or its interval.
+        It is 0 without a ratio or its interval, although nothing is known then.
         """
         if self.interval is None or self.ratio is None:
             return 0.0
@@ -86,8 +86,8 @@ class Difference:
 class Samples:
     """Values of each configuration's runs to compare them; `tables.run_samples` reads them.
 
-    Runs count if they are valid, diverged, or did not fit in memory; the last two as infinite
-    costs.
+    Runs count if they are valid, diverged, or did not fit in memory. Runs that diverged or did not
+    fit have infinite costs.
 
     Attributes:
         measured_values: Metric → its value of each run in the metric's unit; NaN if it is unknown.
@@ -126,10 +126,10 @@ class Samples:
         return [float(values[p]) for p in places if not math.isnan(values[p])]
 
     def _costs_in_blocks(self, point: Point, metric: str) -> list[tuple[int, float]]:
-        """Return (block, value of the metric) of each run of a configuration.
+        """Return (block, cost) of each run of a configuration whose value of the metric is known.
 
-        A block is a repeat of all configurations. The values of all metrics are turned so that
-        lower is better; infinite for a run that did not end. Unknown values are left out.
+        A block is a repeat of all configurations. A cost is the value, converted by `as_costs` so
+        that lower is better; infinite for a run that did not reach its end.
         """
         costs, blocks = self.costs[metric], self.blocks
         places = self.positions.get(point, ())

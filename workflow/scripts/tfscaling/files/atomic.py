@@ -45,8 +45,8 @@ def replacement(path: Path) -> Iterator[Path]:
 def folder_replacement(path: Path) -> Iterator[Path]:
     """Provide an empty folder that replaces the folder `path` when the `with` block ends.
 
-    The old folder stays if the block raises an exception. Several processes may do this at the same
-    time: the folder of the last one stays, and none has files of another.
+    The old folder stays if the block raises an exception. If several processes replace `path` at
+    the same time, the folder of the last one stays, without files from the others.
 
     Raises:
         OSError: The folder cannot be made or moved.
@@ -122,7 +122,7 @@ def restrict_folder(path: Path, withheld: int) -> None:
 
 
 def find_write_problem(path: Path) -> str:
-    """Return the error that a file cannot be written, as on a full disk; "" if it can.
+    """Return why a file cannot be written, such as a full disk; "" if it can.
 
     The file itself is not written. Its folder must exist, else the result is "".
     """

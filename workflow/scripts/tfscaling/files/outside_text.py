@@ -28,7 +28,7 @@ def make_visible(text: str) -> str:
 
 
 def make_texts_visible(content: Any) -> Any:
-    """Return the content of a JSON file with all its texts and keys as by `make_visible`."""
+    """Return the content of a JSON file with `make_visible` applied to all texts and keys."""
     if isinstance(content, str):
         return make_visible(content)
     if isinstance(content, list):
@@ -39,24 +39,33 @@ def make_texts_visible(content: Any) -> Any:
 
 
 def may_have_hidden_characters(encoded: bytes) -> bool:
-    """Return False if no text in a JSON file, given in UTF-8, changes by `make_visible`."""
+    """Return whether `make_visible` may change a text in a JSON file.
+
+    False is certain. True may be wrong: only the bytes are searched, which is fast.
+
+    Args:
+        encoded: The content of the file, in UTF-8.
+    """
     return _MAY_BE_HIDDEN.search(encoded) is not None
 
 
-def shorten(text: str, whole: object, length_max: int = LENGTH_MAX) -> str:
-    """Return a text without its end if it is too long, with a note that it was cut.
+def shorten(text: str, complete_in: object, length_max: int = LENGTH_MAX) -> str:
+    """Return a text, with its end replaced by a note if it is too long.
 
     Args:
         text: The text.
-        whole: File or folder that has the complete text, for the note.
+        complete_in: File or folder with the complete text, which the note names.
         length_max: Highest number of characters.
     """
     if len(text) <= length_max:
         return text
-    note = f"… (cut: {len(text):,} characters in {whole})"
+    note = f"… (cut: {len(text):,} characters in {complete_in})"
     return text[: max(0, length_max - len(note))] + note
 
 
 def is_host_name(text: str) -> bool:
-    """Return whether a text has only characters of host names, and no notation for several."""
+    """Return whether a text has only letters, digits, dots, `-` and `_`, as names of hosts have.
+
+    A notation for several hosts, such as `n[1-4]`, gives False.
+    """
     return _HOST_NAME.fullmatch(text) is not None

@@ -37,5 +37,5 @@ def _as_lists(node: object) -> object:
 
 
 def _is_bare_text(node: object) -> bool:
-    """Return whether a statement is a string alone, such as a docstring."""
+    """Return whether a node is a statement that is only a string, such as a docstring."""
     return isinstance(node, ast.Expr) and isinstance(getattr(node.value, "value", None), str)

@@ -51,7 +51,7 @@ _MALLOC_SETTINGS = (
 class Attempt:
     """One attempt at a job: its number, its folders and when it began.
 
-    `run_next_attempt` begins one for each start of the launcher; benchmarks begin one themselves.
+    `run_next_attempt` begins one each time that the launcher starts.
 
     Attributes:
         folder: The job's folder, which gets the results of the attempt that succeeds.
@@ -172,7 +172,7 @@ class Attempt:
             spec.jobs,
             spec.cpus_per_task,
             self.scratch,
-            gpus=spec.uses_gpus,
+            uses_gpus=spec.uses_gpus,
             setup=setup,
             container=settings.container,
             env=env,
@@ -262,7 +262,7 @@ def run_next_attempt(
     previous[supervisor.WARNING] = signal.signal(supervisor.WARNING, lambda *_: None)
     try:
         try:
-            cause = _find_cause_of_work(attempt, work)
+            cause = _call_work(attempt, work)
             _ignore_signals()
         except _CancelledError as error:
             cause = supervisor.cause_of_signal(error.args[0])
@@ -363,7 +363,7 @@ def _record_restart(attempt: Attempt, spec: RunSpec) -> None:
         attempts.write_failure(last, failure)
 
 
-def _find_cause_of_work(attempt: Attempt, work: Callable[[Attempt], Cause | None]) -> Cause | None:
+def _call_work(attempt: Attempt, work: Callable[[Attempt], Cause | None]) -> Cause | None:
     """Call `work` with the attempt; return the cause of a failure or exception, else None."""
     try:
         return work(attempt)
@@ -389,7 +389,7 @@ class _CancelledError(BaseException):
 
 
 def _raise_cancelled(number: int, _: object) -> NoReturn:
-    """Raise _CancelledError in the main thread: a signal handler."""
+    """Raise _CancelledError in the main thread: the handler of signals that end the launcher."""
     _ignore_signals()
     raise _CancelledError(number)
 

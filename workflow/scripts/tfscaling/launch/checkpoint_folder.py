@@ -104,10 +104,10 @@ def program_folder(beginning: Beginning) -> Path:
     return Path(beginning.folder) / OF_PROGRAM
 
 
-def begin_training(
+def write_beginning(
     run: Path, attempt: int, spec: RunSpec, checksums: Mapping[str, str]
 ) -> Beginning:
-    """Find the checkpoint from which an attempt resumes, and write `beginning.json` about it.
+    """Find the checkpoint from which an attempt resumes, and write it to `beginning.json`.
 
     Checkpoints from other parameters, user code or data are deleted. A user's program gets the
     folder with its files, and finds its checkpoint there itself.
@@ -119,8 +119,8 @@ def begin_training(
         checksums: Checksums of user code and data, by name.
 
     Returns:
-        Where the training begins; without a complete checkpoint, `checkpoint` is None and `steps`
-        is 0.
+        Where the training begins. Without a complete checkpoint, `checkpoint` is None and `steps`
+        is 0. For a user's program whose folder has files, `checkpoint` is `OF_PROGRAM`.
     """
     folder = run / attempts.CHECKPOINTS
     sha256 = hashlib.sha256(

@@ -44,12 +44,17 @@ def wrap_command(container: Container | None, command: Sequence[str], on_gpus: b
     return [*start, *command]
 
 
-def environment(container: Container | None, env: Mapping[str, str]) -> dict[str, str]:
-    """Return `env`, for Apptainer and Singularity with a copy of each variable under their prefix.
+def container_environment(container: Container | None, env: Mapping[str, str]) -> dict[str, str]:
+    """Return `env` with the variables that pass values into an Apptainer or Singularity image.
 
-    Example: APPTAINERENV_NAME for NAME. Without the copy, the image's own value takes precedence.
-    Search paths and the launcher's internal variables are not copied.
-    For other engines, or without a container, `env` is returned unchanged.
+    For each variable, such as NAME, a copy with the engine's prefix is added: APPTAINERENV_NAME.
+    Without the copy, the image's own value takes precedence. Search paths and the launcher's
+    internal variables are not copied. For other engines, or without a container, `env` is returned
+    unchanged.
+
+    Args:
+        container: The container, if any.
+        env: Variables for the ranks.
     """
     prefixes = {"apptainer": "APPTAINERENV_", "singularity": "SINGULARITYENV_"}
     prefix = prefixes.get(container.engine) if container else None

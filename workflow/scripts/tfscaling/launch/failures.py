@@ -91,8 +91,11 @@ _OTHERS_ENDED = (
     "Let the other ranks end it when they are done, by a queue or a file (docs/programs.md, "
     "Parameter servers), or use `strategy: parameter_server` with a model instead of a program"
 )
-#: A cause's message that is only an exit code, as the launcher or srun reports it.
-_EXIT_CODE_ALONE = re.compile(r"(?:Exited with )?exit code \d+(?: \(on \S+\))?")
+#: A cause's message that is only an exit code, as the launcher or srun reports it; not the code of
+#: a shell or container's engine whose command was killed (SIGHUP, SIGINT, SIGKILL, SIGTERM).
+_EXIT_CODE_ALONE = re.compile(
+    r"(?:Exited with )?exit code (?!(?:129|130|137|143)\b)\d+(?: \(on \S+\))?"
+)
 #: Number of lines of code, at most, that a cause lists.
 _PLACES_MAX = 4
 
@@ -108,11 +111,13 @@ def find_cause(
 
     Args:
         folder: The attempt's folder, with the ranks' events and logs.
-        exits: Rank → exit code, of ranks that the launcher started itself; None while a rank runs.
+        exits: Rank → exit code, of ranks that the launcher started itself, in the order of their
+            ends; None while a rank runs.
         srun_errors: Rank → srun's message about it, in srun's order.
         silent_ranks: Ranks that missed heartbeats before another rank reported an error.
-        killed_starter: In words, that a signal ended the process which starts all ranks. It is the
-            cause, unless a rank has failed by itself; the ranks have ended with this process.
+        killed_starter: Clause that a signal ended the process which starts all ranks, so that they
+            have ended as well; None if it did not. It is the cause, unless a rank has failed by
+            itself.
     """
     seen = events.read_events_by_rank(folder)
     failed = {
@@ -123,15 +128,10 @@ def find_cause(
     }
     ended = {rank for rank, lines in seen.items() if lines[-1].name is EventName.END}
     mute = [rank for rank in seen if rank not in failed and rank not in ended]
-    # in srun's own order: the first that it speaks of came first, others it may have killed itself
-    named = [rank for rank in srun_errors if rank in mute]
-    named += [rank for rank in mute if rank not in srun_errors and exits.get(rank)]
+    # in their order: the first that srun speaks of came first, others it may have killed itself
+    badly = [*srun_errors, *filter(exits.get, exits)]
+    named = [rank for rank in badly if rank in mute or rank not in seen]
     died = named or ([] if failed or killed_starter else mute)
-    died += [
-        r
-        for r in {**exits, **srun_errors}
-        if r not in seen and (exits.get(r) or srun_errors.get(r))
-    ]
     complaint = min(failed, key=lambda r: failed[r].time_s, default=None)
     details = {} if complaint is None else failed[complaint].details
     if complaint is not None:

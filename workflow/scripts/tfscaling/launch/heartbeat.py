@@ -210,12 +210,15 @@ _ACTIVITIES_WITHOUT_HEARTBEATS = (RankActivity.MEETING, RankActivity.ENDED)
 class StallDetector:
     """Detects from events and heartbeats that ranks hang.
 
-    Ranks hang in each of three cases. One of them no longer sends heartbeats. Or no rank has an
-    event, CPU time or I/O. Or no rank has an event for `BUSY_FACTOR` times the limit, even if ranks
-    use CPU time. The launcher calls `update` about once a second and then `find_stall`.
+    Ranks hang in each of three cases. A rank has sent no heartbeats for too long. Or no rank has
+    had an event, CPU time or I/O for too long. Both limits depend on what the ranks do; they are
+    usually not longer than `timeout_s`. Or no rank has had an event for `BUSY_FACTOR` times
+    `timeout_s`, even if ranks use CPU time.
+
+    The launcher calls `update` about once a second, and then `find_stall`.
 
     Args:
-        timeout_s: The platform's `stall_timeout_s`, in seconds.
+        timeout_s: Longest time without progress in seconds: the platform's `stall_timeout_s`.
         now_s: Present time on a monotonic clock, in seconds.
         ranks: Number of ranks.
     """

@@ -52,7 +52,7 @@ class LaunchRequest:
         jobs: Job of the TensorFlow cluster → its number of tasks.
         cpus_per_task: CPUs of each task.
         folder: The attempt's folder, which gets the log of each rank.
-        gpus: Whether the ranks use GPUs.
+        uses_gpus: Whether the ranks use GPUs.
         setup: File of shell lines that each rank runs first, outside of the container.
         container: The image in which the ranks run, if any.
         env: Variables that are added to the environment of the ranks.
@@ -67,7 +67,7 @@ class LaunchRequest:
     jobs: Mapping[str, int]
     cpus_per_task: int
     folder: Path
-    gpus: bool
+    uses_gpus: bool
     setup: Path | None = None
     container: Container | None = None
     env: Mapping[str, str] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class LaunchRequest:
     @property
     def words(self) -> list[str]:
         """Complete command line of a rank; it runs `setup`, then the command in its container."""
-        words = containers.wrap_command(self.container, self.command, self.gpus)
+        words = containers.wrap_command(self.container, self.command, self.uses_gpus)
         return ["bash", "-e", str(self.setup), *words] if self.setup else words
 
 
@@ -153,7 +153,7 @@ def srun(request: LaunchRequest) -> list[Command]:
         *containers.srun_options(request.container, request.command, request.env),
         *request.words,
     )
-    env = containers.environment(request.container, request.env)
+    env = containers.container_environment(request.container, request.env)
     return [Command(argv, env, request.folder / "srun.log", None)]
 
 
@@ -167,7 +167,7 @@ def local(request: LaunchRequest) -> list[Command]:
         ClusterError: The machine has too few GPUs, or they cannot be listed.
     """
     shape = request.geometry
-    own_gpus = _divide_gpus(request) if request.gpus else {}
+    own_gpus = _divide_gpus(request) if request.uses_gpus else {}
     ports = request.resources.enter_context(ReservedPorts(shape.tasks)).numbers
     pmi = None
     if request.mpi is not None:
@@ -179,18 +179,18 @@ def local(request: LaunchRequest) -> list[Command]:
     for (job, _), address in zip(places, addresses, strict=True):
         cluster[job].append(address)
     # of a single rank there is nothing to share, and what loads a GPU's driver cannot be forked
-    is_fork = shape.tasks > 1 and not (request.gpus or request.setup or request.container)
+    is_fork = shape.tasks > 1 and not (request.uses_gpus or request.setup or request.container)
     commands = []
     for rank, (job, index) in enumerate(places):
         task = {"cluster": cluster, "task": {"type": job, "index": index}}
         env = {**request.env, "TF_CONFIG": json.dumps(task)}
-        if request.gpus:
+        if request.uses_gpus:
             env[gpu_variable({**os.environ, **request.env})] = ",".join(
                 own_gpus.get((job, index), ())
             )
         if pmi is not None:
             env |= process_management.pmi_variables(pmi, rank)
-        env = containers.environment(request.container, env)
+        env = containers.container_environment(request.container, env)
         log = rank_log(request.folder, rank)
         commands.append(Command(tuple(request.words), env, log, rank, is_fork))
     return commands

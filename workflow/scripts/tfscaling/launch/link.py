@@ -55,7 +55,7 @@ def connect(address: str, rank: int) -> LauncherConnection | None:
     """Return a connection from a rank to its launcher; None if it fails.
 
     Args:
-        address: `HOST:PORT SECRET`, the value of the variable VARIABLE.
+        address: `HOST:PORT SECRET`, the value of the environment variable `VARIABLE`.
         rank: The rank.
     """
     try:
@@ -68,7 +68,7 @@ class LauncherConnection:
     """A rank's TCP connection to its launcher. Several threads may call `post`.
 
     Args:
-        address: `HOST:PORT SECRET`, the value of the variable VARIABLE.
+        address: `HOST:PORT SECRET`, the value of the environment variable `VARIABLE`.
         rank: The rank.
 
     Attributes:
@@ -107,9 +107,12 @@ class LauncherConnection:
         return float(MOMENT.unpack(self._receive(MOMENT.size))[0])
 
     def post(self, event: str) -> bool:
-        """Send an event, a line of JSON, without waiting; return whether the connection is open.
+        """Send an event without waiting for an answer; return whether the connection still works.
 
-        False also means that earlier events may be lost.
+        If it does not, earlier events may be lost, too.
+
+        Args:
+            event: The event as a line of JSON.
         """
         if self.is_open:
             try:

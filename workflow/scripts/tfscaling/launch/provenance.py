@@ -48,7 +48,8 @@ def describe_environment(
         started_s: When the run started, in seconds since the epoch.
         user_code: Checksums of the custom code.
         dataset: The prepared data, if any.
-        unchecked: Sentences about what the checks could not compare with the request.
+        unchecked: Sentences about properties of the run that no check could compare with the
+            request, such as the model of its GPUs.
         container: The container of the ranks, if any.
     """
     job = slurm_job.describe_job(os.environ)
@@ -266,7 +267,7 @@ def _control_group_folders(controller: str, proc: Path, sys: Path) -> Iterator[P
 
 
 def _group_cpu_quota(group: Path) -> float | None:
-    """Return a control group's limit in CPUs, from version 2 or 1; None without a limit."""
+    """Return a control group's limit of CPU time, as a number of CPUs; None without a limit."""
     words = (_read_text(group / "cpu.max") or "").split()
     if len(words) != 2:
         words = [_read_text(group / f"cpu.cfs_{name}_us") or "" for name in ("quota", "period")]

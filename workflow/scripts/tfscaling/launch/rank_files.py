@@ -36,17 +36,17 @@ def last_lines(log: Path, count: int = LAST_LINES) -> tuple[str, ...]:
 
 
 def report_path(folder: Path, rank: int) -> Path:
-    """Return the path of a rank's report, which a rank without a connection writes."""
+    """Return the path of the report that a rank without a connection to the launcher writes."""
     return folder / f"rank-{rank}.json"
 
 
 def events_path(folder: Path, rank: int) -> Path:
-    """Return the path of a rank's events, which a rank without a connection writes."""
+    """Return the path of the events that a rank without a connection to the launcher writes."""
     return folder / f"rank-{rank}.events.jsonl"
 
 
 def observed_path(folder: Path, rank: int) -> Path:
-    """Return the path of the events that a user's program writes itself."""
+    """Return the path of the file to which a user's program writes its events itself."""
     return folder / f"rank-{rank}.observed.jsonl"
 
 

@@ -119,7 +119,8 @@ class RankMessageServer:
         """Write received events and reports to files; read files of ranks without a connection.
 
         Args:
-            files: Whether to read files now; otherwise they are read every `FILES_INTERVAL_S`.
+            files: Whether to read the files in any case; otherwise they are read every
+                `FILES_INTERVAL_S` seconds.
 
         Raises:
             OSError: The file system does not answer. Nothing is lost: a later call writes
@@ -141,9 +142,9 @@ class RankMessageServer:
                     self._store_event(rank, event, 2 * FILES_INTERVAL_S)
 
     def receive_rest(self) -> None:
-        """Receive what ended ranks have sent and written last.
+        """Receive the last messages, and read the last files, of ranks that have ended.
 
-        Their connections are given `_SETTLED_S` seconds to close. Then their files are read.
+        The ranks' connections are given `_SETTLED_S` seconds to close. Then the files are read.
         """
         until_s = time.monotonic() + _SETTLED_S
         while self._ranks and time.monotonic() < until_s:

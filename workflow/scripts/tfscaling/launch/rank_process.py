@@ -51,7 +51,7 @@ _SHARED_MEMORY, _SHARED_BYTES = Path("/dev/shm"), 2 << 20
 
 @dataclass(frozen=True)
 class RankContext:
-    """The argument of a rank's work: the rank's place in the cluster, folder and event log.
+    """Argument of the function that does a rank's work: the rank's place, folder and event log.
 
     Attributes:
         cluster: The cluster, and which task of it this process is.

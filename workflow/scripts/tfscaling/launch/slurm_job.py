@@ -116,9 +116,9 @@ def allocated_memory_gb(job: SlurmJob | None) -> float | None:
 
 
 def relevant_settings(environ: Mapping[str, str]) -> dict[str, str] | None:
-    """Return the Slurm settings that a record has (SETTINGS), name → value.
+    """Return name → value of the Slurm settings that a record contains, those in SETTINGS.
 
-    None outside Slurm or without an answer.
+    None outside Slurm, or if Slurm does not answer.
     """
     if job_id(environ) is None or (found := _query_settings()) is None:
         return None
@@ -148,7 +148,7 @@ def consumed_energy_j(environ: Mapping[str, str]) -> float | None:
 
 
 def find_node_name(host: str, environ: Mapping[str, str]) -> str | None:
-    """Return Slurm's name of the node with a host name, for `--exclude`; None if not in this job.
+    """Return Slurm's name of the node with a host name; None if the node is not in this job.
 
     Args:
         host: Host name, with or without its domain.
@@ -179,11 +179,10 @@ def is_preempted(environ: Mapping[str, str]) -> bool:
 
 
 def requeue_own_job(environ: Mapping[str, str]) -> None:
-    """Requeue the job that this process runs in, if it runs and Slurm allows it (`Requeue`).
+    """Requeue the job that this process runs in, if it is running and Slurm allows it (`Requeue`).
 
-    Slurm then ends this process. The call returns only if the job was not requeued, or did not end
-    within `_REQUEUED_S` seconds. It also requeues a job that the partition would cancel when it is
-    preempted.
+    A job is requeued even if its partition cancels preempted jobs. Slurm then ends this process.
+    The call returns only if the job was not requeued, or has not ended after `_REQUEUED_S` seconds.
     """
     fields = {} if run_node_list(environ) else _query_own_fields(environ)
     if fields.get("JobState") != "RUNNING" or fields.get("Requeue") != "1":
@@ -238,7 +237,11 @@ def parse_job(text: str) -> SlurmJob:
 
 
 def _parse_fields(text: str) -> dict[str, str]:
-    """Return field → value from `scontrol show job`, without fields after free text in a line."""
+    """Return field → value from the output of `scontrol show job`.
+
+    If a line begins with a field in `_FREE_TEXT`, its other fields are ignored: they may be a part
+    of free text.
+    """
     fields: dict[str, str] = {}
     for line in text.strip().partition("\n\n")[0].splitlines():
         words = [word.split("=", 1) for word in line.split() if "=" in word]

@@ -73,7 +73,8 @@ class Supervisor:
         #: The log of srun, if it starts the ranks.
         self._srun_log = commands[0].log if commands[0].rank is None else None
         self._processes: list[subprocess.Popen[bytes]] = []
-        self._ended: set[subprocess.Popen[bytes]] = set()
+        #: Processes that have ended, in the order in which that was noticed.
+        self._ended: list[subprocess.Popen[bytes]] = []
         self._signal: int | None = None
 
     def run(self) -> Cause | None:
@@ -119,21 +120,26 @@ class Supervisor:
     def _poll(self, process: subprocess.Popen[bytes]) -> int | None:
         """Return the exit code of a process of the launch; None while it runs.
 
-        When it has just ended, children that it left behind are killed. Later its number may belong
-        to another process.
+        If it has just ended, child processes that it left behind are killed. Later calls kill
+        nothing, because its process id may belong to another process.
         """
         code = process.poll()
         if code is not None and process not in self._ended:
-            self._ended.add(process)
+            self._ended.append(process)
             _signal_group(process, signal.SIGKILL)
         return code
 
     def _exits(self) -> dict[int, int | None]:
-        """Return rank → exit code, for ranks that srun did not start; None while a rank runs."""
+        """Return rank → exit code, for ranks that srun did not start; None while a rank runs.
+
+        Ranks that have ended come first, in the order in which they ended.
+        """
         if self.commands[0].is_fork:
             return {**forked_ranks.read_exit_codes(self.folder)}
-        pairs = zip(self.commands, self._processes, strict=True)
-        return {c.rank: self._poll(process) for c, process in pairs if c.rank is not None}
+        ranks = dict(zip(self._processes, (c.rank for c in self.commands), strict=True))
+        codes = {process: self._poll(process) for process in self._processes}
+        ordered = dict.fromkeys([*self._ended, *self._processes])
+        return {rank: codes[p] for p in ordered if (rank := ranks[p]) is not None}
 
     def _store_signal(self, number: int, _: Any) -> None:
         """Store a signal that ends the launch: a signal handler."""
@@ -211,7 +217,8 @@ class Supervisor:
         """Return rank → its present activity, for ranks that have reported an event.
 
         Args:
-            before_failing: Whether a failed rank has its activity before the failure.
+            before_failing: Whether to ignore events `failed`: a failed rank then has its activity
+                before the failure.
         """
         self.messages.update(files=True)
         found = {}
@@ -263,7 +270,7 @@ class Supervisor:
         return self._signal_step("TERM")
 
     def _signal_step(self, name: str) -> bool:
-        """Let Slurm send a signal to the ranks of the step; return whether it has.
+        """Let Slurm send a signal to the ranks of the step; return whether Slurm has sent it.
 
         Args:
             name: Name of the signal, such as TERM.
@@ -290,7 +297,7 @@ class Supervisor:
         return failures.add_last_line(failures.mark_out_of_memory(cause, own, words))
 
     def _describe_killed_starter(self) -> str | None:
-        """Return that a signal ended the process which starts all ranks; None if none did."""
+        """Return a clause if a signal ended the process that starts all ranks; None if none did."""
         is_fork = self.commands[0].is_fork
         code = self._poll(self._processes[0]) if is_fork or self._srun_log is not None else None
         if code is None or code >= 0:

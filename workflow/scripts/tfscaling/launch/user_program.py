@@ -267,7 +267,7 @@ class UserProgram:
             self._signal(signal.SIGABRT)
 
     def _signal(self, number: signal.Signals) -> None:
-        """Send a signal to all processes of the program, the first one last."""
+        """Send a signal to all processes of the program; the process started first gets it last."""
         assert self._child is not None
         child, *others = heartbeat.process_tree(self._child.pid)
         for pid in (*reversed(others), child):
@@ -302,7 +302,8 @@ class UserProgram:
     def _last_lines(self) -> list[str]:
         """Return the last lines of the program's output, without secrets.
 
-        They are masked before a message cuts a line: the rest of a secret would not be recognised.
+        Secrets are masked in complete lines, because a part of a secret in a cut line would not be
+        recognised.
         """
         recipe, settings = self._spec.recipe, self._spec.measured
         secrets = crashes.find_secrets(os.environ, recipe.program, settings.setup)
@@ -395,8 +396,8 @@ def program_environment(context: RankContext, spec: RunSpec) -> dict[str, str]:
 def rank_variables(rank: int, geometry: Geometry) -> dict[str, str]:
     """Return the variables of `torchrun` for a rank's place among the tasks.
 
-    Frameworks select the device `LOCAL_RANK`. A task with one GPU sees it as device 0, so it is
-    described as the only one of its node.
+    Frameworks use the device with the number LOCAL_RANK. A task with one GPU sees only this GPU, as
+    device 0. So its variables describe it as the only task on its node.
 
     Args:
         rank: Number of the rank.

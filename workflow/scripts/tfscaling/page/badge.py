@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 
-#: Colours of the label, of a message that is shown, and of one that is not. White text on each has
-#: a contrast of at least 5.
-_LABEL, _SHOWN, _NOT_SHOWN = "#424242", "#2e7d32", "#616161"
+#: Colours: the label, a supported message, any other message. White text on each has a contrast of
+#: at least 5.
+_LABEL, _SUPPORTED, _NOT_SUPPORTED = "#424242", "#2e7d32", "#616161"
 #: Sizes in pixels: height, width of a character, space on each side of a text.
 _HEIGHT, _CHARACTER, _MARGIN = 20, 6.6, 7
 
 
-def badge_svg(label: str, message: str, description: str, *, is_shown: bool) -> str:
+def badge_svg(label: str, message: str, description: str, *, is_supported: bool) -> str:
     """Return a badge as an SVG image.
 
     Args:
         label: The left text.
         message: The right text.
         description: The title, which browsers show and screen readers read.
-        is_shown: Whether the message is a claim that holds; it is green then, else grey.
+        is_supported: Whether the runs support the message, which is then green; otherwise it is
+            grey.
     """
     widths = [round(len(text) * _CHARACTER) + 2 * _MARGIN for text in (label, message)]
     size = {"width": str(sum(widths)), "height": str(_HEIGHT)}
@@ -26,7 +27,7 @@ def badge_svg(label: str, message: str, description: str, *, is_shown: bool) -> 
     root = ET.Element("svg", {"xmlns": "http://www.w3.org/2000/svg", **size, **name})
     ET.SubElement(root, "title").text = _printable(description)
     left = 0
-    colours = (_LABEL, _SHOWN if is_shown else _NOT_SHOWN)
+    colours = (_LABEL, _SUPPORTED if is_supported else _NOT_SUPPORTED)
     for text, width, colour in zip((label, message), widths, colours, strict=True):
         box = {"x": str(left), "width": str(width), "height": str(_HEIGHT), "fill": colour}
         ET.SubElement(root, "rect", box)
@@ -38,5 +39,5 @@ def badge_svg(label: str, message: str, description: str, *, is_shown: bool) -> 
 
 
 def _printable(text: str) -> str:
-    """Return the text without characters that XML does not allow."""
+    """Return the text with a space in place of each character that is not printable."""
     return "".join(each if each.isprintable() else " " for each in text)

@@ -14,8 +14,8 @@ _NUMBERED = re.compile(r"(.*?)([0-9]{1,18})([^0-9]*)")
 def fold_host_names(names: Sequence[str]) -> str:
     """Return names as a node list: `n[08-11],login` for n08, n09, n10, n11, login.
 
-    Duplicates are left out. Names that differ in their last number are together, at the place of
-    the first of them. A name from a record that no host has, such as `n[1`, is shown as it is.
+    Duplicates are left out. Names that differ only in their last number are joined, at the place
+    of the first one. A text that cannot be the name of a host, such as `n[1`, stays unchanged.
     """
     groups: dict[tuple[str, str], list[str]] = {}
     for name in names:
@@ -32,10 +32,11 @@ def fold_host_names(names: Sequence[str]) -> str:
 def _fold_numbers(numbers: Iterable[str]) -> list[str]:
     """Return the numbers of names as ranges, such as `[08-10,12]`.
 
-    Numbers that are filled with zeros to a different width are in a separate text.
+    Numbers with leading zeros are joined only with numbers of the same length: 8, 9, 08 and 09
+    give `[8-9]` and `[08-09]`.
 
     Args:
-        numbers: Numbers with their leading zeros; "" for a name without a number.
+        numbers: Digits with their leading zeros; "" for a name without a number, which gives "".
     """
     padded = {len(digits) for digits in numbers if digits.startswith("0") and digits != "0"}
     by_width: dict[int, set[int]] = {}

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 def warning_lines(warnings: Sequence[DataWarning]) -> list[tuple[str, str]]:
-    """Return (severity, line) for the top of the page, with short texts of the warnings.
+    """Return (severity, line) for the top of the page: one line joins the warnings of a severity.
 
     The warning about too few runs is left out: badges on the page show it.
     """
@@ -72,8 +72,8 @@ class Plot:
     """A drawn plot for the page.
 
     Attributes:
-        name: Its name in PLOTS.
-        title: Its title.
+        name: Name of the plot, a key of PLOTS.
+        title: Title of the plot.
         svg: The plot as SVG.
     """
 
@@ -90,11 +90,11 @@ class Results:
         manifest: The planned runs.
         runs: The table of runs.
         comparison: The table of configurations.
-        warnings: Limits of what the numbers mean.
+        warnings: Reasons to read some of the numbers with care.
         conclusions: Name in CONCLUSIONS → table; "headline", "decision", "findings" and
             "next_steps" are required.
-        plots: The plots that have something to show.
-        asked: Goal of the configuration's `question`; None without this key.
+        plots: The drawn plots; plots without data are left out.
+        question_goal: Goal of the configuration's `question`; None without this key.
     """
 
     manifest: Manifest
@@ -103,7 +103,7 @@ class Results:
     warnings: Sequence[DataWarning]
     conclusions: Mapping[str, pd.DataFrame]
     plots: Sequence[Plot]
-    asked: str | None = None
+    question_goal: str | None = None
 
 
 def render(
@@ -140,7 +140,7 @@ def render(
         "summary": summary_sentence(results.manifest.platforms, runs, comparison),
         "warnings": results.warnings,
         "warning_lines": warning_lines(results.warnings),
-        "questions": answers_by_question(decision, results.asked, headlines),
+        "questions": answers_by_question(decision, results.question_goal, headlines),
         "topics": findings_by_topic(findings, display.quality_name(comparison)),
         "tables": list(_page_tables(results, metrics, folder)),
         "checks": {name: check.description for name, check in checks.CHECKS.items()},
@@ -179,7 +179,10 @@ def _plot_values(plots: Sequence[Plot], comparison: pd.DataFrame) -> dict[str, A
 
 
 def _style_and_scripts() -> dict[str, str]:
-    """Return the template's values on style and scripts, with the hash that admits the script."""
+    """Return the template's variables for style and scripts.
+
+    They include the hash by which the page's content security policy admits the script.
+    """
     script = (PAGE_DIR / SCRIPT).read_text(encoding="utf-8")
     return {
         "style": (PAGE_DIR / STYLE).read_text(encoding="utf-8"),

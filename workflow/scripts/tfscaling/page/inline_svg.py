@@ -16,10 +16,10 @@ _STYLE = re.compile(r"<style[^>]*>\s*\*\{stroke-linejoin: round; stroke-linecap:
 
 
 def inline_svg(svg: str, name: str, label: str) -> str:
-    """Return an SVG by matplotlib as an element for the page, with a third of the characters.
+    """Return an SVG that matplotlib wrote as an `<svg>` element for the page.
 
-    Coordinates have two decimals, fonts are named once, and unused ids are removed. Width and
-    height are left to the page.
+    The element is about a third as long: coordinates have two decimals, the font is named once,
+    and unused ids are removed. It has no width and height; the page's style sets its size.
 
     Args:
         svg: The SVG.

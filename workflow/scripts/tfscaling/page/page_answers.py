@@ -23,7 +23,7 @@ class ShownHeadline(NamedTuple):
     Attributes:
         question: Name of the question.
         text: The answer as a sentence.
-        support: Level of support.
+        support: Level of support, such as `supported` or `inconclusive`.
         badge: Text of the badge: the level of support, with a short explanation.
         more: An explanation that is too long for the badge, as a sentence; "" without one.
     """
@@ -53,12 +53,12 @@ def headlines_to_show(table: pd.DataFrame) -> list[ShownHeadline]:
 
 
 class ShownAnswer(NamedTuple):
-    """The answer by one goal as shown on the page.
+    """The answer for one goal as shown on the page.
 
     Attributes:
-        title: What the answer is best for.
+        title: The goal in words, such as `Shortest time`.
         text: The answer as a sentence.
-        support: Level of support.
+        support: Level of support, such as `supported` or `inconclusive`.
         is_other: Whether the question of the study names a different goal.
     """
 
@@ -70,24 +70,25 @@ class ShownAnswer(NamedTuple):
 
 def answers_by_question(
     decision: pd.DataFrame,
-    asked_goal: str | None = None,
+    question_goal: str | None = None,
     headlines: Sequence[ShownHeadline] = (),
 ) -> dict[str, list[ShownAnswer]]:
-    """Return question → its answers, one for each measured goal; the key of a single one is "".
+    """Return name of a question → its answers, one for each measured goal.
 
-    The answer by `asked_goal` is included even if that goal was not measured. Sentences on all
-    trainings and on configurations without a comparison are shown once.
+    If the study has a single question, its key is "". The answer for `question_goal` is included
+    even if that goal was not measured. A sentence about all trainings, or about configurations
+    without a comparison, is shown only once for each question.
 
     Args:
         decision: The table of the conclusion `decision`.
-        asked_goal: The goal of the configuration's `question`; None without this key.
-        headlines: The headlines above, whose sentences the answers to a question do not repeat.
+        question_goal: The goal of the configuration's `question`; None without this key.
+        headlines: The headlines at the top of the page; answers do not repeat their sentences.
     """
     questions: dict[str, list[ShownAnswer]] = {}
     said = {each.question: each.more for each in headlines}
     for row in to_rows(DecisionRow, decision):
-        if row.goal == asked_goal or row.support != NOT_MEASURED:
-            is_other = asked_goal is not None and row.goal != asked_goal
+        if row.goal == question_goal or row.support != NOT_MEASURED:
+            is_other = question_goal is not None and row.goal != question_goal
             text, shown_above = row.text, said.setdefault(row.question, said.get("", ""))
             for sentence in filter(None, (row.totals, row.not_covered)):
                 text = text.replace(sentence, "") if sentence in shown_above else text

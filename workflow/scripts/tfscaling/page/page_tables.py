@@ -55,7 +55,7 @@ class Column:
 
     Attributes:
         is_long: Whether its cells have long texts.
-        is_choice: Whether readers can filter rows by its values.
+        is_choice: Whether readers can filter the rows by choosing one of its values.
         is_number: Whether it has numbers.
         is_ordered: Whether its cells need a sort key, because they have text next to a number.
     """
@@ -70,11 +70,11 @@ class Column:
         )
 
     def order(self, cell: str) -> str:
-        """Return the sort key of a cell with a number; "" for a missing number."""
+        """Return the number by which the page sorts a cell, as text; "" for a missing number."""
         return f"{cell.value:.9g}" if isinstance(cell, FormattedNumber) else ""
 
     def tone(self, cell: str) -> str | None:
-        """Return the name of a cell's colour, a value of TONES; None without one."""
+        """Return the name of a cell's colour, a value of TONES; None for a cell without colour."""
         return TONES.get(cell) if self.name in _JUDGED else None
 
 
@@ -133,7 +133,7 @@ def make_runs_table(frame: pd.DataFrame, metrics: Sequence[str], folder: Path) -
 
 
 def _record_link(row: RunRow, folder: Path) -> str:
-    """Return a Markdown link to the raw record of a run; only its path if the file is missing.
+    """Return an HTML link to the raw record of a run; only its path if the file is missing.
 
     Args:
         row: The run.
@@ -149,7 +149,9 @@ def _record_link(row: RunRow, folder: Path) -> str:
 
 
 def make_status_table(runs: pd.DataFrame, comparison: pd.DataFrame) -> Table:
-    """Return the page's table of statuses: the number of runs of each, and what it means.
+    """Return the page's table of statuses: for each the number of runs, and what it means.
+
+    For `excluded` it is the number of configurations.
 
     Args:
         runs: The table of runs.
@@ -181,7 +183,7 @@ def make_metrics_table(qualities: Mapping[str, Quality]) -> Table:
     """Return the page's table that explains all metrics.
 
     Args:
-        qualities: Name → metric of quality that only a recipe names.
+        qualities: Name → metric of quality. A metric that is not in METRICS gets a row, too.
     """
     texts = {**describe_metrics(), **FORMULAE}
     own = {name: quality_metric(each) for name, each in qualities.items() if name not in METRICS}

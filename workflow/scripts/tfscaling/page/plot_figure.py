@@ -82,7 +82,7 @@ class Series:
         key: The values of the axes that its configurations share.
         label: Its text in the legend.
         style: Colour, marker and line style for matplotlib.
-        rows: Its configurations by number of nodes, also without a valid run.
+        rows: Its configurations, sorted by number of nodes; some may have no valid run.
         is_shown: Whether the line is visible until a reader of the page hides it.
         is_drawn: Whether the plot has the line at all; otherwise only the tables have its values.
     """
@@ -148,7 +148,7 @@ LINES_DRAWN_MAX = 20
 
 
 def rank_lines(keys: Sequence[Hashable], first: Iterable[Hashable] = ()) -> dict[Hashable, int]:
-    """Return key of a line → its rank, from 0 on; lines in `first` come before others.
+    """Return key of a line → its place in the order of the lines, from 0; `first` come first.
 
     Args:
         keys: Keys of all lines, in the order of the table.
@@ -160,7 +160,7 @@ def rank_lines(keys: Sequence[Hashable], first: Iterable[Hashable] = ()) -> dict
 
 
 def group_rows(table: pd.DataFrame, by: Sequence[str]) -> dict[tuple[str, ...], pd.DataFrame]:
-    """Return the values of the axes in `by`, as text → the rows that have them."""
+    """Return (values of the axes in `by`, as texts) → the rows with these values."""
     groups = table.groupby([*by], sort=False, dropna=False)
     return {tuple(map(str, keys)): rows for keys, rows in groups}
 
@@ -173,8 +173,8 @@ def make_series(
     Args:
         table: The table of configurations.
         first: Configurations whose lines are shown first.
-        by: The axes that the configurations of a line share. By default a line is over the numbers
-            of nodes; with POINT_AXES each configuration is a line.
+        by: The axes that the configurations of a line share. By default, the configurations of a
+            line differ only in nodes; with POINT_AXES each configuration is a line.
     """
     titles, colours, shown = platform_titles(table), colour_numbers(table), axes_that_vary(table)
     groups = group_rows(table, by)
@@ -213,7 +213,7 @@ def drawn_series(tables: Tables, by: Sequence[str] = LINE_AXES) -> list[Series]:
 
 
 def line_notes(tables: Tables, by: Sequence[str] = LINE_AXES) -> list[str]:
-    """Return [note on the number of lines that only the tables have]; [] if the plot has all.
+    """Return [note that the plot lacks some lines, with their number]; [] if it has all.
 
     Args:
         tables: The tables.
@@ -227,9 +227,8 @@ def line_notes(tables: Tables, by: Sequence[str] = LINE_AXES) -> list[str]:
 def mark_as_line(axes: Any, line: Series) -> Iterator[None]:
     """Mark the artists that are drawn in the `with` block as parts of a line.
 
-    They are hidden if the line is not shown at first.
-
-    On the page, readers show and hide a line by its label in the legend.
+    The artists are hidden if the line is not shown at first. On the page, readers show and hide a
+    line by its label in the legend.
 
     Args:
         axes: The axes.
@@ -491,7 +490,7 @@ def add_legend_and_notes(
 
     Args:
         figure: The figure.
-        axes: The axes, or several, whose labels the legend has.
+        axes: The axes, or a list of axes, whose labelled artists the legend lists.
         tables: The tables, with footnotes that follow the notes.
         notes: The notes.
 
@@ -533,7 +532,10 @@ def add_legend_and_notes(
 
 
 def _legend_entries(several_axes: Sequence[Any]) -> list[tuple[Any, str]]:
-    """Return (artist, label) once for each label of the axes; marks that explain are last."""
+    """Return (artist, label) once for each label of the axes.
+
+    Points and bars come first, then marks that explain, such as a line for the ideal value.
+    """
     labelled: dict[str, Any] = {}
     for axes in several_axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
@@ -544,7 +546,7 @@ def _legend_entries(several_axes: Sequence[Any]) -> list[tuple[Any, str]]:
 
 
 def wrap_lines(text: str, width: int) -> str:
-    """Return text in lines of at most `width` characters; its own line breaks stay."""
+    """Return the text with line breaks after at most `width` characters; existing ones stay."""
     return "\n".join(
         part
         for line in text.split("\n")
@@ -568,10 +570,11 @@ _TAB = r"(?:\t|&#0*9;|&#x0*9;)"
 
 
 def _add_tip_titles(svg: str) -> str:
-    """Return the SVG with gids from `set_tip` and `mark_as_line` as titles and attributes.
+    """Return the SVG, with the gids from `set_tip` and `mark_as_line` as titles and attributes.
 
-    Browsers show titles at the pointer. Parts of lines have the attribute `data-line` and entries
-    of the legend `data-entry`, with the label of the line. Hidden lines have `display="none"`.
+    Browsers show a title when the pointer is on its element. Parts of lines have the attribute
+    `data-line` and entries of the legend `data-entry`, with the label of the line. Hidden lines
+    have `display="none"`.
     """
     # an attribute whose value has double quotes is written in single ones
     svg = re.sub(

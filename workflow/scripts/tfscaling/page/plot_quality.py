@@ -369,15 +369,15 @@ def _add_epoch_tips(axes: Any, by_epoch: pd.Series, name: str) -> None:
     plot_figure.add_tips(axes, shown.index.to_numpy(float), shown.to_numpy(float), texts)
 
 
-def _format_value_axis(axes: Any, shown: bool, free_share: float = 0.0) -> None:
-    """Format the y axis with plain numbers; losses that differ by a factor of 8 get a log scale.
+def _format_value_axis(axes: Any, has_data: bool, free_share: float = 0.0) -> None:
+    """Format the y axis with plain numbers; it is logarithmic if losses differ by a factor of 8.
 
     Args:
         axes: The axes.
-        shown: Whether they have data.
+        has_data: Whether something is drawn; otherwise, a text is written into the axes.
         free_share: Share of the axis to leave empty below the values.
     """
-    if not shown:
+    if not has_data:
         plot_figure.label_empty_axes(axes)
         return
     low, high = axes.dataLim.intervaly

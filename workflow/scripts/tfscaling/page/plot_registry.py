@@ -30,7 +30,7 @@ class Plot:
         function: `module.function` of this package. It takes `Tables`, the title and, if the plot
             has one, the metric, and returns the figure.
         shows: Columns of the comparison. The plot is left out if all are empty.
-        metric: The metric to plot, for functions that take one.
+        metric: The metric to plot; "" if `function` takes none.
     """
 
     title: str

@@ -98,14 +98,14 @@ def provenance_section(
 
 
 def _format_cell(value: object) -> str:
-    """Return a value of a platform or host as a table cell; columns of numbers are sortable."""
+    """Return a value of a platform or host as a table cell; a number stays sortable by value."""
     if value is None:
         return MISSING
     return FormattedNumber(str(value), value) if isinstance(value, int | float) else str(value)
 
 
 def _count_values(values: pd.Series) -> list[str]:
-    """Return each value with the number of its runs as text, the most frequent first."""
+    """Return a text for each distinct value, such as `2.18.0 (6 runs)`, the most frequent first."""
     counts = Counter(_UNKNOWN if pd.isna(value) else str(value) for value in values)
     return [f"{value} ({count_text(number, 'run')})" for value, number in counts.most_common()]
 

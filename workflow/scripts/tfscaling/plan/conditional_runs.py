@@ -28,6 +28,8 @@ from tfscaling.tables.row_values import point_of
 class Round(msgspec.Struct, frozen=True, kw_only=True):
     """The file round=<n>.json: the conditional runs that rounds 1 to n request.
 
+    Results of other runs decide whether a conditional run is made.
+
     Attributes:
         round: Number n of the round, from 1.
     """
@@ -40,7 +42,7 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_round(path: Path) -> Round | None:
-    """Read the file of a round of a search; None if the file does not exist.
+    """Return the content of the file of a round; None if the file does not exist.
 
     Raises:
         RecordError: The file is not a round.
@@ -51,7 +53,7 @@ def read_round(path: Path) -> Round | None:
 def next_round(
     planned: Manifest, runs_dir: Path, before: Collection[str], number: int
 ) -> tuple[Round, list[StudySearch]]:
-    """Return the next round of conditional runs, and the searches whose decisions it follows.
+    """Return the next round of conditional runs, and the searches with their decisions.
 
     Args:
         planned: The manifest.

@@ -46,21 +46,25 @@ class PlanRow(Point, frozen=True, kw_only=True):
 
     Attributes:
         devices: Kind of devices on which the runs train.
-        feasibility: RUNS; IF_NEEDED by a search; EXPLAINS, for runs that only show where others'
-            time goes; or EXCLUDED.
+        feasibility: RUNS; IF_NEEDED, for conditional runs; EXPLAINS, for runs that only show where
+            the time of other runs goes; EXCLUDED; or REFUSED. Results of other runs decide whether
+            a conditional run is made.
         reason: Why the runs are to do, or why the configuration is excluded.
         tasks: Number of tasks of a run; None for an excluded configuration, like all further
             fields.
         gpus: Number of GPUs of a run.
         cpus_per_task: CPUs of each task.
         duration_s: Expected time of one run, in seconds.
-        duration_from: Where the duration comes from.
+        duration_from: Source of the duration: "measured, 3 runs", "projected, 2 short runs", or
+            TIME_LIMIT.
         node_hours: Node-hours of all runs of the row.
         cost_usd: Cost of all runs of the row; None without a price.
         runs: Number of runs.
-        submission: How a run is submitted.
-        starts: When Slurm would start a run.
-        slurm: Why Slurm would not start the runs.
+        submission: The command that submits a run, such as its sbatch line, or how else it is
+            started; None before `add_submission`.
+        starts: When Slurm would start a run: "at once", a local time, "waits", or REFUSED; None
+            if Slurm was not queried.
+        slurm: Why Slurm refuses the runs or lets them wait; None if it does neither.
         wait_bound_s: Upper bound of a run's time in the queue, in seconds, from similar past jobs;
             None if unknown.
     """
@@ -88,7 +92,7 @@ class PlanRow(Point, frozen=True, kw_only=True):
 
     @property
     def is_refused(self) -> bool:
-        """Whether the runs can never start."""
+        """Whether the runs can never start: Slurm refuses them, or CUDA's libraries are missing."""
         return self.starts == REFUSED
 
     @property
@@ -148,15 +152,16 @@ class SearchCost:
             search ends after its next round), "expected", "most" (all further rounds run the most
             expensive configurations), "full grid".
         points: The configurations that the search may run.
-        to_do: Expected further runs on the chosen clusters, reruns included.
-        ended: The verdict if further runs are not worth their price; else "".
+        to_do: Totals of the expected further runs on the chosen clusters, reruns included.
+        end_verdict: The verdict, as text, of a search that ended because further runs would cost
+            more than they can save; "" for all other searches.
     """
 
     question: str
     costs: Mapping[str, RunTotals]
     points: frozenset[Point]
     to_do: RunTotals
-    ended: str
+    end_verdict: str
 
 
 @dataclass(frozen=True)
@@ -169,19 +174,21 @@ class Plan:
     Attributes:
         rows: The runs to do, extra repeats included, then the excluded configurations.
         finished: Number of runs with a current record, diverged runs included.
-        elsewhere: Number of runs on clusters that were not chosen.
+        on_other_clusters: Number of planned runs on clusters that were not chosen.
         stale: Number of runs whose record is from other code or data; only `rerun: stale` repeats
             them.
-        unreadable: Why records cannot be read; these runs are rerun when the record is deleted.
+        unreadable: For each record that cannot be read, the reason. Its run is not to do until the
+            record is deleted.
         spent: Cost so far, failed attempts included.
         searches: Costs of the searches.
-        startup_s: Shortest measured time from start to training among the platforms, strategies and
-            recipes to run, in seconds; 0 if one of them has no valid run.
+        startup_s: Shortest measured time from the start of a run to its training, in seconds. Only
+            runs with the platform, strategy and recipe of a run to do count; 0 if one of these
+            combinations has no measurement.
     """
 
     rows: list[PlanRow]
     finished: int
-    elsewhere: int
+    on_other_clusters: int
     stale: int = 0
     unreadable: tuple[str, ...] = ()
     spent: Spent = field(default_factory=Spent)
@@ -245,7 +252,7 @@ def make_plan(
     return Plan(
         rows=rows,
         finished=sorted_runs.finished,
-        elsewhere=len(planned.all_runs) - len(selected),
+        on_other_clusters=len(planned.all_runs) - len(selected),
         stale=sorted_runs.stale,
         unreadable=sorted_runs.unreadable,
         spent=attempts.sum_spent(table.to_dict("records")),
@@ -261,7 +268,7 @@ class _SortedRuns(NamedTuple):
         due: (configuration, feasibility, reason) → runs to do.
         finished: Number of runs with a current record, diverged runs included.
         stale: Number of runs whose record is from other code or data.
-        unreadable: Why records cannot be read.
+        unreadable: For each record that cannot be read, the reason.
     """
 
     due: Mapping[tuple[Point, str, str], Sequence[PlannedRun]]
@@ -377,7 +384,7 @@ def _plan_row(
         run: One of the runs.
         number: How many runs; it may be an expected value.
         feasibility: RUNS, IF_NEEDED or EXPLAINS.
-        reason: Why they are to do.
+        reason: Why the runs are to do.
         estimated: The expected time of a run.
     """
     spec, shape, duration_s = run.spec, run.spec.point.geometry, estimated.duration_s
@@ -443,8 +450,8 @@ def _cost_search(
         )
 
     costs = {kind: total_of(runs) for kind, runs in wanted.items()}
-    ended = verdict_text(search) if search.decision.not_worth_it else ""
-    return SearchCost(search.planned.question, costs, frozenset(made), total_of(further), ended)
+    verdict = verdict_text(search) if search.decision.not_worth_it else ""
+    return SearchCost(search.planned.question, costs, frozenset(made), total_of(further), verdict)
 
 
 def add_submission(

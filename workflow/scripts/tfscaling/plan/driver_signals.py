@@ -84,7 +84,7 @@ def _call_once(handler: _PythonHandler) -> _PythonHandler:
 
 
 def _end(number: signal.Signals, abandon_jobs: Callable[[], str]) -> None:
-    """End this process with one line about the jobs that are left."""
+    """End this process; print one line about jobs that may still run."""
     try:
         left = abandon_jobs()
     except Exception as error:  # whatever it is, the process ends

@@ -30,8 +30,9 @@ _SEARCH_PATHS = frozenset({"LD_LIBRARY_PATH", "PATH", "PYTHONPATH"})
 def package_problem(specs: Iterable[RunSpec], config: Config) -> str:
     """Return which optional packages these runs and their tables lack; "" if they lack none.
 
-    The built-in trainer needs TensorFlow. Programs and ranks in another Python bring their own
-    packages. So may platforms with a `setup` or search paths in `env`: these are a warning.
+    The built-in trainer needs TensorFlow. Runs of programs, and ranks with a separate Python, are
+    not checked: they have their own packages. If a platform has a `setup`, or search paths in
+    `env`, these may provide TensorFlow, and only a warning is printed.
     """
     platforms = Counter(
         spec.point.platform
@@ -60,7 +61,7 @@ def package_problem(specs: Iterable[RunSpec], config: Config) -> str:
 
 
 def _may_have_other_packages(platform: Platform) -> bool:
-    """Return whether ranks on a platform may find packages that this environment has not."""
+    """Return whether a platform's `setup` or `env` may provide packages that are missing here."""
     return bool(platform.setup or _SEARCH_PATHS & set(platform.env))
 
 
@@ -202,7 +203,9 @@ def model_problem(
 def _model_problems(
     python: RankPython | None, due: list[ModelToCheck], results: Path, limit_s: float
 ) -> list[str]:
-    """Build models in a Python; return a line for each that cannot be built, and print warnings.
+    """Build models in a Python; return a message for each one that cannot be built.
+
+    Warnings of the models, and why models were not checked, are printed.
 
     Args:
         python: The Python; None for the workflow's own.
@@ -237,9 +240,12 @@ def _model_names(models: list[ModelToCheck]) -> str:
 def select_models_to_check(specs: Iterable[RunSpec]) -> list[ModelToCheck]:
     """Return one entry for each combination of model, dataset, recipe and Python of the runs.
 
-    An entry has the run with the fewest tasks and the run with the most workers. Left out are runs
-    whose model and dataset are both the project's, programs, and runs of a platform with `setup`
-    but without `python`, whose Python only a job finds.
+    An entry has the run with the fewest tasks and the run with the most workers. Some runs are left
+    out:
+
+    - runs of programs;
+    - runs whose model and dataset are both built into this project;
+    - runs on a platform with a `setup` but no `python`: their Python is only known inside a job.
     """
     found: dict[tuple[str, str | None, bytes, RankPython | None], ModelToCheck] = {}
     for spec in specs:
@@ -265,11 +271,12 @@ def _build_models(
     Args:
         python: The Python; None for the workflow's own.
         models: The models.
-        results: The folder of results, for the log and, where ranks find them, the models.
+        results: The folder of results: its `datasets` are read, and it gets the log.
         limit_s: Longest time for all models, in seconds.
 
     Returns:
-        The results in order, and why the last ones are missing, or "".
+        The results in the order of the models, and why results of the last models are missing; ""
+        if none is.
     """
     if python is not None and python.obstacle:
         return [], python.obstacle

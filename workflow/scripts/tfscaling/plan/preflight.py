@@ -83,12 +83,13 @@ class SlurmRequest(NamedTuple):
     """The resources that a job requests from Slurm.
 
     Attributes:
-        sbatch_line: The sbatch command with `--test-only`.
+        sbatch_line: The sbatch command with `--test-only`, or, if the executor plugin refuses the
+            job, the reason.
         nodes: Number of nodes.
         runtime_min: Time limit in minutes.
         partition: Partition, or several separated by commas; None for the default partition.
-        account: Account, if the platform or the environment names one.
-        qos: Quality of service, if the platform or the environment names one.
+        account: Account; None if neither the platform nor the environment names one.
+        qos: Quality of service; None if neither the platform nor the environment names one.
     """
 
     sbatch_line: str
@@ -104,9 +105,11 @@ class TestResult(NamedTuple):
     """Slurm's answer to a test of a request.
 
     Attributes:
-        start: Local time at which Slurm would start the job; None if it is refused.
+        start: Local time at which Slurm would start the job; None if it is refused or must wait for
+            an unknown time.
         refusal: Why Slurm can never start it; "" if it can.
-        waits_for: Why the job would wait, such as for nodes out of service; may be "".
+        waits_for: Why the job would wait, such as for nodes out of service; "" if no reason is
+            known.
     """
 
     start: datetime.datetime | None = None
@@ -144,7 +147,7 @@ def _partition_account_and_qos(
 ) -> tuple[str | None, str | None, str | None]:
     """Return where sbatch submits a platform's jobs: partition, account and QOS.
 
-    For what the platform leaves open, sbatch reads variables of the environment.
+    If the platform does not name one of them, sbatch reads it from its environment.
 
     Args:
         platform: The platform.
@@ -158,7 +161,7 @@ def _partition_account_and_qos(
 
 
 def test_only_line(line: str) -> str:
-    """Return a job's sbatch line with `--test-only`, without options that have no effect."""
+    """Return a job's sbatch line with `--test-only`, less options that do not affect the test."""
     words, asked = iter(shlex.split(line)[1:]), []
     for word in words:
         if word in _LEFT_OUT_PAIRS:
@@ -170,6 +173,9 @@ def test_only_line(line: str) -> str:
 
 def test_requests(requests: Iterable[SlurmRequest]) -> dict[SlurmRequest, TestResult]:
     """Let Slurm test each distinct request, without starting a job; return request → result.
+
+    Args:
+        requests: The requests, at least one.
 
     Raises:
         NoSlurmError: If Slurm does not answer.
@@ -237,6 +243,8 @@ def variables_problem(environ: Mapping[str, str]) -> str:
 def find_slurm_refusal(points: Iterable[Point], config: Config, job_submission: Submission) -> str:
     """Return why Slurm would refuse jobs of these configurations; "" if it accepts all.
 
+    If Slurm does not answer, the text gives the reason.
+
     Args:
         points: The configurations.
         config: The configuration, with the platforms.
@@ -278,7 +286,7 @@ def group_by_message(messages: Iterable[tuple[_PointT, str]]) -> list[tuple[str,
 def add_test_results(
     rows: Iterable[PlanRow], config: Config, job_submission: Submission
 ) -> list[PlanRow]:
-    """Return the rows with the expected start of a run, or why Slurm refuses it.
+    """Return the rows with the expected start of a run, or why Slurm refuses it or lets it wait.
 
     Args:
         rows: The rows.
@@ -297,12 +305,12 @@ def add_test_results(
 
 
 def add_test_result(row: PlanRow, answer: TestResult, now: datetime.datetime) -> PlanRow:
-    """Return a row with the expected start of its runs, or why Slurm refuses them.
+    """Return a row with the expected start of its runs, or why they are refused or must wait.
 
     Args:
         row: The row.
-        answer: Slurm's result.
-        now: The local time of the result.
+        answer: Slurm's answer.
+        now: The local time of the answer.
     """
     if answer.refusal:
         return replace(row, starts=REFUSED, slurm=answer.refusal)
@@ -354,10 +362,11 @@ def nodes_out_of_service(request: SlurmRequest) -> str:
 
 
 def exceeded_limit(request: SlurmRequest, partition: Mapping[str, str]) -> str:
-    """Return the limit of a partition that a request exceeds, by Slurm's name; "" if none.
+    """Return the limit of a partition that a request exceeds, as a message; "" if none.
 
-    With `EnforcePartLimits=NO`, Slurm's default, sbatch accepts such a job, which then waits for
-    ever. A QOS may replace the limits for time and nodes.
+    The message begins with Slurm's name of the reason, such as `PartitionNodeLimit`. With
+    `EnforcePartLimits=NO`, Slurm's default, sbatch accepts such a job, which then waits for ever. A
+    QOS may replace the limits for time and nodes, so these are not checked for a job with a QOS.
 
     Args:
         request: The request.

@@ -31,14 +31,15 @@ _LIMIT_S = 120.0
 
 @dataclass(frozen=True)
 class RankPython:
-    """A Python that is not the workflow's own, and what surrounds it on a rank.
+    """A Python other than the workflow's that ranks use, with their container and environment.
 
     Attributes:
         python: Path, or command on the PATH after `setup`.
         setup: Shell lines of the platform that run first.
-        container: The image in which it runs, if any.
-        env: Variables of the platform.
-        title: Where the configuration names it.
+        container: The container in which it runs; None without one.
+        env: Environment variables of the platform, as sorted (name, value) pairs.
+        title: Where the configuration names it, for messages, such as "python venv/bin/python of
+            platform a100".
     """
 
     python: str
@@ -63,7 +64,7 @@ class RankPython:
 
     @property
     def obstacle(self) -> str:
-        """Why it cannot be started on this machine; "" if it may be possible."""
+        """Why this machine cannot start the Python; "" if no reason is known."""
         if self.container is None:
             return ""
         engine = {"charliecloud": "ch-run"}.get(self.container.engine, self.container.engine)
@@ -90,7 +91,7 @@ class RankPython:
             subprocess.TimeoutExpired: It took longer.
         """
         command = containers.wrap_command(self.container, [self.python, *words], on_gpus=False)
-        env: Mapping[str, str] = containers.environment(self.container, dict(self.env))
+        env: Mapping[str, str] = containers.container_environment(self.container, dict(self.env))
         with tempfile.TemporaryDirectory() as folder:
             if self.setup:
                 script = Path(folder, "setup.sh")

@@ -190,7 +190,10 @@ class SlurmSweep:
             self._write_failure(cause, spec, output.parent)
 
     def has_permanent_failure(self, output: Path) -> bool:
-        """Return whether the last attempt of a run failed for a permanent cause."""
+        """Return whether the last attempt of a run failed for a permanent cause.
+
+        Running into the time limit is permanent if the run has no checkpoint.
+        """
         cause = attempts.cause_of(output.parent) if output.name == run_record.RECORD else None
         if cause is None:
             return False
@@ -259,7 +262,7 @@ def _has_report(folder: Path, number: str) -> bool:
 
 
 def _number_of_job(number: str) -> str:
-    """Return the number of a job, given itself or with the number of a step, as in `7.3`."""
+    """Return the number of a Slurm job, from JOB or JOB.STEP: `7` for `7` and `7.3`."""
     return number.partition(".")[0]
 
 
@@ -269,7 +272,10 @@ def _job_time_s(number: str) -> float | None:
 
 
 def _last_lines(log: Path) -> list[str]:
-    """Return the last lines of a log that are not blank; [] if it cannot be read."""
+    """Return the last lines of a log; [] if it cannot be read.
+
+    Blank lines, and lines of srun about the end of a step, are left out.
+    """
     try:
         lines = log_files.last_lines(log, _LOG_LINES)
     except OSError:
@@ -278,14 +284,14 @@ def _last_lines(log: Path) -> list[str]:
 
 
 def _add_log_error(cause: Cause, log: Path, launch_log: Path) -> Cause:
-    """Return the cause with the last lines of a job's log, and with the error that they show.
+    """Return the cause with the last lines of a job's log; unchanged if the log is empty.
 
-    The error is added to the cause's message.
+    The error that these lines show, or else the last line, is added to the cause's message.
 
     Args:
         cause: The cause.
         log: The log of the job.
-        launch_log: The log of its launcher.
+        launch_log: The log of its launcher, which is read instead if the launcher was started.
     """
     lines = _last_lines(log)
     if any(line.startswith("Error in rule ") for line in lines):  # the launcher was started

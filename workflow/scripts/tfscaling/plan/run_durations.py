@@ -27,7 +27,8 @@ class DurationEstimate(NamedTuple):
 
     Attributes:
         duration_s: The time in seconds.
-        source: Where it comes from, in words, such as TIME_LIMIT.
+        source: How it was found, in words: "measured, 3 runs", "projected, 2 short runs", or
+            TIME_LIMIT.
     """
 
     duration_s: float
@@ -55,9 +56,9 @@ class RunDurations:
     def estimate(self, point: Point) -> DurationEstimate:
         """Estimate how long a run of a configuration takes.
 
-        The estimate is the median of the configuration's valid runs. Without them it is projected
-        from the configuration's short runs. If it has none, either, it is the time limit, an
-        upper bound.
+        The estimate is the median over the configuration's valid runs. Without valid runs it is
+        projected from the configuration's short runs. Without short runs, too, it is the time limit
+        of a run, which is an upper bound.
 
         Other configurations are not used: start and compilation take equally long with fewer
         epochs, and the time of a step depends on nodes and batch, as this workflow measures.

@@ -88,14 +88,15 @@ class SweepStart:
             logger.warning(PLUGIN_ADVICE)
 
     def stop_submissions(self) -> None:
-        """Submit no further jobs: the next start submits them."""
+        """Make this project's executors submit no further jobs; the next start submits them."""
         if self.has_job_callbacks:
             self.jobs.stop_submissions()
 
     def abandon_jobs(self) -> str:
-        """Send SIGTERM to runs on this machine; return what may still run, and how to end it.
+        """End local runs and leave the jobs of other executors; return what may still run.
 
-        Jobs in Slurm's queue continue.
+        Local runs get SIGTERM. The text also has a command that ends what may still run, if one is
+        known. Jobs in Slurm's queue continue.
         """
         if self.has_job_callbacks:
             return self.jobs.describe_remaining() or "no job of this sweep is left in Slurm's queue"

@@ -86,7 +86,10 @@ class RunsToDo:
 
     @functools.cached_property
     def repeated_folders(self) -> frozenset[str]:
-        """The folders of runs that are due with or without a record: forced and stale ones."""
+        """The folders of runs that are to do even if they have a record.
+
+        These are forced runs and, with `rerun: stale` in the configuration, stale ones.
+        """
         if self.config.rerun != "stale":
             return self.forced
         specs = [run.spec for run in self.planned]
@@ -102,10 +105,12 @@ class RunsToDo:
         return self.forced & self.records.keys()
 
     def folders_after_round(self, extra: Collection[str]) -> list[str]:
-        """Return the folders of the runs that a sweep makes or has made up to a round.
+        """Return the folders of the runs that must have a record when a round ends.
+
+        These are all unconditional runs, the runs in `forced_again`, and `extra`.
 
         Args:
-            extra: Folders of the conditional runs that the rounds request.
+            extra: Folders of the conditional runs that the rounds up to this one request.
         """
         due = self.forced_again.union(extra)
         return [
@@ -192,13 +197,16 @@ class RunsToDo:
         return [self._kept_record(path)]
 
     def _kept_record(self, path: str) -> KeptRecord:
-        """Return the record that the attempt's folder of a run keeps."""
+        """Return the copy of a run's record in the folder of the attempt that made it."""
         record = self.records[path].record
         file = attempts.attempt_folder(self.runs_dir / path, record.attempt) / attempts.RECORD
         return KeptRecord(file, run_record.node_hours(record))
 
     def outdated_data(self) -> list[Path]:
-        """Return the files of prepared data that runs to do read and older custom code wrote."""
+        """Return files of prepared data that an older version of the custom code has written.
+
+        Only data of runs that are to do is checked.
+        """
         found = []
         for data, dataset in dict.fromkeys(self._data_to_read()):
             code = user_code.code_of_functions(dataset)
@@ -223,10 +231,10 @@ class RunsToDo:
 
 
 class RunRequests:
-    """Writes the request files from which jobs read their runs, once `accept` is called.
+    """Writer of the request files from which jobs read their runs.
 
-    It is called when all checks of the sweep have passed. If one fails, such as the budget's, no
-    folder of a run has been made.
+    It writes nothing before `accept` is called, which means that all checks of the sweep have
+    passed. If a check fails, such as the check of the budget, no folder of a run has been made.
     """
 
     def __init__(self) -> None:
@@ -234,7 +242,7 @@ class RunRequests:
         self._waiting: list[tuple[RunsToDo, str]] = []
 
     def add(self, runs: RunsToDo, path: str) -> None:
-        """Write the request of a run to its folder; before `accept` is called, only note it.
+        """Write the request of a run to its folder; before `accept` is called, keep it for then.
 
         Args:
             runs: The runs of the study.
@@ -248,10 +256,10 @@ class RunRequests:
             self.accept()
 
     def accept(self) -> None:
-        """Write the requests that were only collected before, and each later one at once.
+        """Write all requests that were added so far; from then on, `add` writes at once.
 
-        It is called when the sweep may begin. A record that the run's job will replace is saved in
-        its attempt's folder first.
+        The caller has checked that the sweep may begin. If a run's job will replace a record, the
+        record is first saved in the folder of its attempt.
 
         Raises:
             OSError: If a file cannot be written.

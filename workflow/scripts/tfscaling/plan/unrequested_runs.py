@@ -23,7 +23,8 @@ class UnrequestedRun(NamedTuple):
         path: Its folder below results/runs.
         node_hours: Node-hours that it took.
         has_record: Whether it has a record.
-        is_unfinished: Whether it has begun and left neither record nor failure: it may still run.
+        is_unfinished: Whether it has begun, but has neither a record nor a failure report: it may
+            still be running.
     """
 
     path: str

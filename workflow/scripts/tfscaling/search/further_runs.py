@@ -30,18 +30,19 @@ def assess_further_runs(
     proposed: Mapping[str, int],
     to_make: Mapping[str, int] | None = None,
 ) -> FurtherRuns | None:
-    """Return price and largest expected saving of the next round.
+    """Return the price of the next round, and the most that further runs are expected to save.
 
     Args:
         problem: The question.
         state: The state after the last analysis.
         proposed: Name of a candidate or its short runs → number of its runs in the next round.
-        to_make: The same without the runs that exist already, which cost nothing; None if none
-            exists.
+        to_make: Name → number of these runs that do not exist yet. Only they have a price. None
+            gives all runs in `proposed` a price.
 
     Returns:
         None if the number of trainings is unknown, or if the search may not end yet: the best
-        candidate may not be named, or a candidate that needs a run has none.
+        candidate may not be named, fewer than two candidates have a run, or a candidate that needs
+        a run has none.
     """
     fit, best = state.analysis.fit, state.analysis.best
     if problem.trainings is None or fit is None or best is None or not state.may_name_best:
@@ -66,8 +67,9 @@ def _price(
     """Return the expected price of the proposed runs.
 
     The price of a run is the price of a training, multiplied by the mean PRICE_RATIO of the
-    candidate's complete or short runs, or of all candidates' if its own report none. Without any, a
-    short run is assumed to cost SHORT_PRICE.
+    candidate's runs of the same kind, complete or short. If they have no ratio, the runs of all
+    candidates are used. If these have none, the factor is 1 for a complete run and SHORT_PRICE for
+    a short run.
 
     Args:
         problem: The question.
@@ -92,9 +94,9 @@ def _price(
 def _expected_gain(problem: SearchProblem, state: SearchState) -> float:
     """Return the expected saving if the truly best candidate were known and used.
 
-    It is a fraction of the time or cost of a training with the present best candidate: the integral
-    of the chance that a candidate is better by more than a fraction, over all fractions. Eliminated
-    candidates get no further runs and are left out.
+    The result is a fraction of the time or cost of a training with the present best candidate. It
+    is the integral over all fractions x of the chance that a candidate is better by more than x.
+    Eliminated candidates are left out, because they get no further runs.
     """
     others = [n for n in range(problem.count) if n not in state.eliminated]
     margins = -np.log1p(-_FRACTIONS)
@@ -105,8 +107,8 @@ def _expected_gain(problem: SearchProblem, state: SearchState) -> float:
 def _chance_of_any(chances: Array) -> Array:
     """Return the probability of at least one event, from the probabilities along the last axis.
 
-    The events are taken to be independent. Candidates beat the best one together rather than alone,
-    as all are compared with it, so the result is an upper bound.
+    The events are assumed to be independent. In fact they are positively correlated, as all
+    candidates are compared with the same best one. So the result is an upper bound.
     """
     return np.asarray(1 - np.prod(1 - chances, axis=-1))
 

@@ -24,7 +24,13 @@ from tfscaling.search.search_state import (
     SearchProblem,
     SearchState,
 )
-from tfscaling.search.search_types import FAILURE_REASONS, LimitVerdict, Reason, Run, Trial
+from tfscaling.search.search_types import (
+    FAILURE_REASONS,
+    LimitVerdict,
+    ProjectionCheck,
+    Reason,
+    Run,
+)
 
 #: A search is decided if the chances of all other candidates add up to at most this: two fifths of
 #: the error rate 1 - CONFIDENCE.
@@ -43,9 +49,9 @@ FREEDOM_RANGE = (4.0, 30.0)
 
 
 def worse_chance_max(problem: SearchProblem) -> float:
-    """Return the chance to beat the best up to which a candidate is judged worse.
+    """Return the largest chance to beat the best with which a candidate is still judged worse.
 
-    `chances_to_beat_best` computes the chances that are compared with it.
+    `chances_to_beat_best` computes the chances that are compared with this threshold.
     """
     return RISK_MAX / (4 * problem.count)
 
@@ -94,7 +100,7 @@ def add_runs(problem: SearchProblem, state: SearchState, new: Mapping[str, NewRu
 
 
 def _goal_value(problem: SearchProblem, run: Run) -> float:
-    """Return a run's value of the goal metric, as the search got it.
+    """Return a run's value of the goal metric, after a check that it is positive.
 
     It is infinite if the run diverged or missed its target, and NaN if it is unknown.
 
@@ -110,12 +116,15 @@ def _goal_value(problem: SearchProblem, run: Run) -> float:
 def _gets_no_more_runs(missed: int, runs: int) -> bool:
     """Return whether further runs of a candidate are useless because some missed a limit.
 
-    There are two cases. Enough runs missed to show that it does not keep the limit, by
-    `is_ruled_out`. Or fewer than half missed: a candidate is recommended only if all its runs keep
-    the limits, and to show that it does not keep them would take many more runs.
+    They are useless in two cases:
+
+    - Enough runs missed the limit to show that the candidate does not keep it, by `is_ruled_out`.
+    - Fewer than half of the runs missed it. The candidate can no longer be recommended, because
+      all runs must keep the limits, and many more runs would be needed to rule it out.
 
     Args:
-        missed: Number of its runs that missed a limit or the target. If it is 0, they are useful.
+        missed: Number of the candidate's runs that missed a limit or the target; with 0, further
+            runs are useful.
         runs: Number of all its runs.
     """
     return missed > 0 and (is_ruled_out(missed, runs) or 2 * missed < runs)
@@ -124,9 +133,9 @@ def _gets_no_more_runs(missed: int, runs: int) -> bool:
 def judge_limits(problem: SearchProblem, state: SearchState) -> SearchState:
     """Return the state with a verdict on each candidate: keeps all limits, misses one, or open.
 
-    A candidate misses a limit by the rule of `is_ruled_out`, and keeps the limits by the rule of
-    `intervals.keeps_limit` from KEPT_RUNS runs on. It is eliminated without a verdict by
-    the rule of `_gets_no_more_runs`, if a run reports no value for a limit, or after its last run.
+    `is_ruled_out` decides whether a candidate misses a limit. `intervals.keeps_limit` decides, from
+    KEPT_RUNS runs on, whether it keeps them. A candidate whose verdict is open is eliminated if a
+    run reports no value for a limit, if `_gets_no_more_runs` is true, or after its last run.
     """
     limits = problem.limits
     allowed, eliminated = [*state.limit_verdicts], {**state.eliminated}
@@ -160,7 +169,7 @@ def judge_limits(problem: SearchProblem, state: SearchState) -> SearchState:
 
 
 def analyse(problem: SearchProblem, state: SearchState) -> SearchState:
-    """Return the state with a new analysis: model fit, best candidate, chances of the others."""
+    """Return the state with a new interim analysis: fit, best candidate, chances of the others."""
     leaders = [int(n) for n in np.flatnonzero(state.known_runs) if n not in state.eliminated]
     before = state.analysis
     if not leaders:
@@ -219,7 +228,7 @@ def _compare_projections(state: SearchState, runs: Runs) -> SearchState:
         state: The state.
         runs: All runs with a known value.
     """
-    analysis, trials = state.analysis, dict[int, Trial]()
+    analysis, comparisons = state.analysis, dict[int, ProjectionCheck]()
     freedom = np.clip(analysis.fit.freedom if analysis.fit else 0.0, *FREEDOM_RANGE)
     quantile = float(scipy.special.stdtrit(freedom, (1 + CONFIDENCE) / 2))
     within = state.projection_sd**2 - analysis.projection
@@ -236,11 +245,13 @@ def _compare_projections(state: SearchState, runs: Runs) -> SearchState:
         scatter = analysis.scatter * (1 / len(short) + 1 / len(complete)) + within[n]
         half = quantile * math.sqrt(scatter + PROJECTION**2)
         ends = projected, projected - half, projected + half, measured
-        trials[n] = Trial(*map(math.exp, ends))
+        comparisons[n] = ProjectionCheck(*map(math.exp, ends))
         squares += max(0.0, (measured - projected) ** 2 - scatter)
         weight += 1
     projection = max(PROJECTION**2, squares / weight)
-    return replace(state, analysis=replace(analysis, projection=projection, trials=trials))
+    return replace(
+        state, analysis=replace(analysis, projection=projection, projection_checks=comparisons)
+    )
 
 
 def chances_to_beat_best(state: SearchState, margin: float | Array) -> Array:
@@ -294,7 +305,12 @@ def _find_candidates_with_few_runs(
 
 
 def _is_shown_unsuitable(state: SearchState, n: int) -> bool:
-    """Return whether runs show that the eliminated candidate `n` cannot be recommended."""
+    """Return whether the runs of an eliminated candidate suffice to rule it out.
+
+    Args:
+        state: The state.
+        n: Number of the candidate.
+    """
     if state.eliminated[n] in (Reason.DIVERGED, Reason.NOT_REACHED):
         return is_ruled_out(
             int(state.missed_runs[n]), int(state.missed_runs[n] + state.known_runs[n])

@@ -28,7 +28,7 @@ BATCH_SHARE, BATCH_MIN = 12, 3
 
 
 def batch_size(candidates: int) -> int:
-    """Return the number of runs in each round after the first, for a number of candidates."""
+    """Return how many runs a round after the first has in a search with this many candidates."""
     return max(BATCH_MIN, round(candidates / BATCH_SHARE))
 
 
@@ -43,10 +43,10 @@ def next_runs(problem: SearchProblem, state: SearchState) -> dict[str, int]:
         {} if the search ends.
     """
     if not state.rounds:
-        chosen, is_trial = _initial_candidates(problem, state), False
+        chosen, confirms_best = _initial_candidates(problem, state), False
     elif state.analysis.fit is None or state.analysis.best is None:
         unseen = [n for n in range(problem.count) if not state.known_runs[n]]
-        chosen, is_trial = _keep_runnable(problem, state, unseen), False
+        chosen, confirms_best = _keep_runnable(problem, state, unseen), False
     elif is_settled(problem, state):
         return {}
     else:
@@ -55,9 +55,9 @@ def next_runs(problem: SearchProblem, state: SearchState) -> dict[str, int]:
         has_all_short = state.analysis.is_sure and state.known_runs[best] >= _runs_needed_of_best(
             problem, state
         )
-        is_trial = bool(problem.limits or has_all_short)
+        confirms_best = bool(problem.limits or has_all_short)
     return dict(
-        Counter(problem.names[n] for n in _choose_short_or_complete(state, chosen, is_trial))
+        Counter(problem.names[n] for n in _choose_short_or_complete(state, chosen, confirms_best))
     )
 
 
@@ -98,17 +98,17 @@ def _keep_runnable(problem: SearchProblem, state: SearchState, chosen: Sequence[
     return runnable if state.rounds < ROUNDS_MAX else []
 
 
-def may_run_later(problem: SearchProblem, state: SearchState) -> list[int]:
-    """Return the indices in `SearchProblem.names` of candidates that may run later.
+def find_possible_runs(problem: SearchProblem, state: SearchState) -> list[int]:
+    """Return what a later round may run, as indices in `SearchProblem.names`.
 
-    Complete runs come first, then short runs.
+    Indices of complete runs come first, then indices of short runs.
     """
     runnable = _keep_runnable(problem, state, range(problem.count))
     return runnable + [n + problem.count for n in runnable if state.is_projected[n]]
 
 
 def _choose_short_or_complete(
-    state: SearchState, chosen: Sequence[int], is_trial: bool
+    state: SearchState, chosen: Sequence[int], confirms_best: bool
 ) -> list[int]:
     """Choose for each candidate whether its next run is short or complete.
 
@@ -118,7 +118,8 @@ def _choose_short_or_complete(
     Args:
         state: The state.
         chosen: Numbers of candidates, repeated for each run.
-        is_trial: Whether the best candidate gets complete runs only, to confirm its projection.
+        confirms_best: Whether the best candidate gets complete runs only, to confirm its
+            projection.
 
     Returns:
         Index in `SearchProblem.names` for each run: the candidate's number for a complete run, that
@@ -130,7 +131,7 @@ def _choose_short_or_complete(
     series: list[int] = []
     for n in chosen:
         is_more = state.runs_used[n + count] + series.count(n + count) < most[n]
-        is_confirmed = is_trial and n == state.analysis.best
+        is_confirmed = confirms_best and n == state.analysis.best
         is_short = state.is_projected[n] and is_more and not is_confirmed
         series.append(n + count if is_short else n)
     return series
@@ -167,8 +168,9 @@ def _choose_candidates(
 ) -> list[int]:
     """Return the numbers of the candidates of the next round, once for each run.
 
-    These are the best candidate, and others that may be better, by chance and cost. If the others
-    are certainly worse, only the best candidate gets runs.
+    These are the best candidate, and others that may be better, chosen by their chance and by the
+    cost of a run. If all others are shown to be worse, only the best candidate gets runs. If lines
+    are not assumed to be smooth, all candidates without runs come before these.
 
     Args:
         problem: The question.
@@ -225,10 +227,9 @@ def _rank_rivals(problem: SearchProblem, state: SearchState, fit: Fit, best: int
 
 
 def _find_too_likely_rivals(chances: Array) -> Array:
-    """Return which candidates are still too likely to be better for the search to end.
+    """Return which candidates are so likely to be better than the best that the search continues.
 
-    The least likely ones may be ignored, as long as their chances add up to at most half of
-    RISK_MAX.
+    The least likely candidates are ignored while their chances add up to at most half of RISK_MAX.
 
     Args:
         chances: Probability of each candidate to be better than the best, (candidates,).

@@ -64,7 +64,7 @@ class Runs(NamedTuple):
 
     Attributes:
         candidates: Number of each run's configuration.
-        rounds: Round of each run, from 0.
+        rounds: Number of each run's round, from 0.
         log_values: Logarithm of each run's value.
         is_short: Whether each value is projected from a short run.
     """
@@ -82,14 +82,16 @@ class Fit:
     Attributes:
         mean: Estimated logarithm of the value.
         variance: Variance of the estimate.
-        error_factor: Factor, at least 1, by which prediction errors exceed the expected ones.
-        left_out: Prediction of a configuration by the runs of the others; NaN without runs.
+        error_factor: Factor, at least 1, by which the errors of leave-one-out predictions exceed
+            the expected ones.
+        left_out: Prediction of a configuration from the runs of all others (leave-one-out); NaN for
+            a configuration without runs.
         left_out_sd: Standard deviation of this prediction.
         left_out_errors: Distance of its runs from the prediction, in these standard deviations;
             NaN without runs.
-        scatter: Pooled variance of runs.
+        scatter: Pooled variance of runs of the same configuration.
         freedom: Degrees of freedom of the pooled variance.
-        effects: Effects of the rounds, (rounds,).
+        effects: Estimated deviation that all runs of a round share, (rounds,).
     """
 
     mean: Array
@@ -153,8 +155,8 @@ class ScalingModel:
 
         Args:
             runs: The runs.
-            effects: By how much the logarithms of all runs of a round are too high, as the previous
-                fit has estimated it, (rounds,). Of later rounds nothing is known yet.
+            effects: Deviation that all runs of a round share, from the previous fit, (rounds,). It
+                is taken as 0 for rounds that the previous fit did not have.
             projection: Standard deviation of the error that a configuration's short runs share, as
                 a logarithm, (configurations,).
         """
@@ -203,7 +205,7 @@ class ScalingModel:
         )
 
     def _covariance_of_runs(self, runs: Runs, projection: Array) -> Array:
-        """Return the covariance of runs without their scatter: (PART_SDS, runs, runs).
+        """Return the covariance of runs without the scatter of each run: (PART_SDS, runs, runs).
 
         Args:
             runs: The runs.
@@ -225,7 +227,7 @@ def _likely_part_sds(root: Array, white: Array) -> tuple[Array, Array]:
 
     Args:
         root: Cholesky factors of the runs' covariances, (PART_SDS, runs, runs).
-        white: Log values without their mean, divided by the factors, (PART_SDS, runs).
+        white: Inverse of these factors times the log values without their mean, (PART_SDS, runs).
     """
     likelihood = -(white**2).sum(axis=1) / 2
     likelihood -= np.log(np.diagonal(root, axis1=1, axis2=2)).sum(axis=1)
@@ -268,7 +270,8 @@ def _predict_left_out(
 def run_variances(candidate_of_run: Array, log_values: Array) -> tuple[Array, float, float]:
     """Estimate the noise variance of each run's log value.
 
-    The variance of a candidate's runs is moderated towards the pooled variance; outliers get more.
+    The variance of a candidate's runs is moderated towards the pooled variance. A run that is far
+    from the other runs of its candidate gets a larger variance.
 
     Args:
         candidate_of_run: Number of each run's candidate, (runs,).

@@ -15,7 +15,7 @@ from tfscaling.search.interim import (
     judge_limits,
     worse_chance_max,
 )
-from tfscaling.search.proposals import is_settled, may_run_later, next_runs
+from tfscaling.search.proposals import find_possible_runs, is_settled, next_runs
 from tfscaling.search.search_state import NewRuns, SearchProblem, SearchState
 from tfscaling.search.search_types import Candidate, Decision, Reason, Standing
 from tfscaling.study.config_types import Limit, Question, Search
@@ -68,18 +68,19 @@ def decide(
 ) -> Decision:
     """Return what the runs so far show, and which runs a search needs next.
 
-    The interim analyses are repeated from the first one, each with the runs of its time. So the
-    decision depends on the runs only, and a search can be interrupted at any time. With a number of
-    trainings it ends, too, when the runs of the next round are missing and not worth their price.
+    All interim analyses are repeated from the first one, each with the runs of the rounds before
+    it. So the decision depends on the runs only, and a search can be interrupted at any time. If
+    `trainings` is known, the search also ends when the next round costs more than it can save.
 
     Args:
         candidates: The configurations with their runs so far.
         search: The settings of the search.
-        goal: The metric to minimise; runs have its value.
-        limits: Limits by metric; runs have their values.
+        goal: The metric to minimise; each run has a value of it.
+        limits: Metric → limit; runs have values of these metrics.
         indifference: Fraction by which the result may be worse than the best.
         trainings: Number of trainings that are planned with the answer; None if unknown.
-        is_simulated: Whether existing runs are simulated, so that they have a price, too.
+        is_simulated: Whether existing runs are simulated; they then have a price, as missing
+            runs have.
     """
     ordered = tuple(sorted(candidates, key=lambda each: each.name))
     log_indifference = math.log1p(indifference)
@@ -175,7 +176,7 @@ def _make_decision(
             name: int(state.runs_used[problem.numbers[name]]) + number
             for name, number in wanted.items()
         },
-        may_run_later=tuple(names[n] for n in may_run_later(problem, state)) if wanted else (),
+        possible_runs=tuple(names[n] for n in find_possible_runs(problem, state)) if wanted else (),
     )
 
 
@@ -198,7 +199,7 @@ def _describe_standing(problem: SearchProblem, state: SearchState, n: int) -> St
         reason=reason,
         limit_verdict=state.limit_verdicts[n],
         short_runs=len(state.runs_of(n, is_short=True)),
-        trial=analysis.trials.get(n),
+        projection_check=analysis.projection_checks.get(n),
     )
 
 

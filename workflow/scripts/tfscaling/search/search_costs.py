@@ -52,7 +52,7 @@ class CandidateCosts(NamedTuple):
     """The cost of a configuration of a search.
 
     Attributes:
-        made: Cost of its runs.
+        made: Cost of its finished runs, short ones included.
         full_grid: What its runs in the full grid would cost.
     """
 

@@ -20,27 +20,28 @@ from tfscaling.search.search_types import (
     PROJECTION_ERROR,
     Candidate,
     LimitVerdict,
+    ProjectionCheck,
     Reason,
     Run,
-    Trial,
 )
 from tfscaling.study.config_types import Limit, Search
 from tfscaling.tables.comparison import ALL_RUNS_METRICS
 
 #: Values projected from the short runs of a candidate have a common error. Its standard deviation
-#: is no less than PROJECTION, with the weight of this many trials next to the actual ones.
+#: is no less than PROJECTION, which has the weight of PROJECTION_FREEDOM comparisons of projected
+#: and measured values.
 PROJECTION, PROJECTION_FREEDOM = 0.02, 2.0
 
 
 @dataclass(frozen=True, eq=False)
 class SearchProblem:
-    """What a search is to find: candidates, goal and limits, without any runs.
+    """The question of a search: candidates, goal and limits.
 
     Attributes:
         candidates: The candidates, in the order of their names.
         settings: The settings of the search.
         goal: The metric to minimise.
-        limits: Limits by metric.
+        limits: Metric → limit.
         log_indifference: Largest difference of the goal's logarithm that does not matter.
         trainings: Number of trainings that are planned with the answer; None if unknown.
     """
@@ -53,6 +54,7 @@ class SearchProblem:
     trainings: int | None = None
 
     def __post_init__(self) -> None:
+        """Raise ValueError if two candidates have the same name."""
         if len({each.name for each in self.candidates}) < self.count:
             raise ValueError("two candidates have the same name")
 
@@ -63,9 +65,10 @@ class SearchProblem:
 
     @cached_property
     def names(self) -> list[str]:
-        """Names of all candidates, then the name of each one's short runs, or "" without any.
+        """Names of all candidates, then, for each candidate, the name of its short runs.
 
-        The list is twice as long as the candidates.
+        The name of short runs is "" for a candidate without them, so the list is always twice as
+        long as `candidates`.
         """
         shorts = (each.short.name if each.short else "" for each in self.candidates)
         return [*(each.name for each in self.candidates), *shorts]
@@ -111,7 +114,8 @@ class NewRuns(NamedTuple):
 
     Attributes:
         proposed: Number of runs that the search proposed.
-        runs: The runs that succeeded; fewer than `proposed` if some failed.
+        runs: The runs that have a result, diverged ones included; fewer than `proposed` if some
+            failed.
         failure: Why the candidate can have no further runs; None if it can.
     """
 
@@ -126,7 +130,8 @@ class Observation(NamedTuple):
     Attributes:
         candidate: Number of the candidate.
         round: Number of the round, from 0.
-        value: The goal; infinite if the run diverged or missed the target, NaN if unknown.
+        value: Value of the goal metric; infinite if the run diverged or missed the target, NaN if
+            unknown.
         is_short: Whether it is a short run, whose value is projected.
         run: Metric → value of the run.
     """
@@ -148,16 +153,21 @@ class Analysis:
     """The conclusions of an interim analysis.
 
     Attributes:
-        gaps: Difference of each candidate's estimate from the best one's, in logarithms.
+        gaps: Difference of each candidate's estimate from the best candidate's, in logarithms.
         chances: Probability that a candidate is better than the best by more than the indifference.
         has_few_runs: Whether each candidate has too few runs to be judged worse than the best.
         any_has_few_runs: Whether a candidate that is not eliminated has too few runs.
-        is_sure: Whether the best is shown to be better than all others that are not eliminated.
-        best: Number of the candidate with the best estimate; None without a candidate to choose.
-        unresolved: Candidates that were eliminated by failures and that may be better.
+        is_sure: Whether it is shown that no other candidate that is not eliminated is better than
+            the best by more than the indifference.
+        best: Number of the best candidate: its estimate plus half of the standard deviation is
+            lowest among candidates with runs that are not eliminated; None if no such candidate
+            exists.
+        unresolved: Numbers of candidates that were eliminated by failures and may be better than
+            the best.
         fit: The model's estimates; None before the first analysis.
-        projection: The variance of the errors of projections.
-        trials: Number of a candidate → comparison of its complete runs with the projection.
+        projection: Variance of the errors of projections from short runs, in logarithms.
+        projection_checks: Number of a candidate → comparison of the goal projected from its short
+            runs with its complete runs.
     """
 
     gaps: Array
@@ -169,7 +179,7 @@ class Analysis:
     unresolved: tuple[int, ...] = ()
     fit: Fit | None = None
     projection: float = PROJECTION**2
-    trials: Mapping[int, Trial] = field(default_factory=dict)
+    projection_checks: Mapping[int, ProjectionCheck] = field(default_factory=dict)
 
     @property
     def scatter(self) -> float:
@@ -235,7 +245,10 @@ class SearchState:
 
     @property
     def may_name_best(self) -> bool:
-        """Whether the best candidate has complete runs, and all of them kept limits and target."""
+        """Whether the best candidate is shown to keep the limits, and its runs reached the target.
+
+        It also needs a complete run with a known value.
+        """
         best = self.analysis.best
         return (
             best is not None
@@ -256,9 +269,9 @@ class SearchState:
 
     @cached_property
     def projection_sd(self) -> Array:
-        """By how far all projections from a candidate's short runs may be wrong together.
+        """Standard deviation of the error that all short runs of a candidate share, (candidates,).
 
-        (candidates,), as standard deviations of the logarithm.
+        It is the error of the projection, as a logarithm.
         """
         errors: list[list[float]] = [[] for _ in self.limit_verdicts]
         for each in self.observations:

@@ -26,7 +26,7 @@ class Candidate:
 
     Attributes:
         name: The name.
-        runs: Run of each block, metric → value; None if it is missing.
+        runs: For each block, the run of the candidate as metric → value; None if it is missing.
         failed_blocks: Blocks, from 0, whose run failed too often or ran out of memory.
         skipped_blocks: Blocks whose run failed for reasons outside of the configuration; runs in
             later blocks replace them.
@@ -56,17 +56,17 @@ class Candidate:
         return sum(run is not None for run in self.runs)
 
     def blocks_of_runs(self, runs: int) -> list[int]:
-        """Return the numbers, from 0, of the blocks that have the candidate's first runs.
+        """Return the numbers, from 0, of the first blocks that are not skipped.
 
         A block has one run of each candidate.
 
         Args:
-            runs: Number of these runs.
+            runs: How many of these blocks to return, one for each run.
         """
         return [n for n in range(self.blocks_max) if n not in self.skipped_blocks][:runs]
 
     def missing_blocks(self, runs: int) -> list[int]:
-        """Return the numbers of the blocks in which the candidate's runs are still to be made.
+        """Return the numbers of the blocks in which the candidate still lacks a run.
 
         A block has one run of each candidate.
 
@@ -77,10 +77,10 @@ class Candidate:
         return [n for n in self.blocks_of_runs(runs) if n >= had or self.runs[n] is None]
 
     def existing_runs(self, runs: int) -> list[Run]:
-        """Return the existing runs among the candidate's first ones; each maps metric to value.
+        """Return the runs that exist in `blocks_of_runs(runs)`; each maps metric to value.
 
         Args:
-            runs: Number of the first runs. Runs in skipped blocks do not count.
+            runs: How many runs the candidate should have.
         """
         own = [self.runs[n] for n in self.blocks_of_runs(runs) if n < len(self.runs)]
         return [run for run in own if run is not None]
@@ -121,14 +121,15 @@ class Standing:
 
     Attributes:
         runs: Number of complete runs in the analyses.
-        behind: Fraction by which its estimate is worse than the best; negative if the best was
-            chosen for its certainty; None before the first analysis.
+        behind: Fraction by which its estimate is worse than the best candidate's; negative if it is
+            better, but less certain; None before the first analysis.
         chance: Probability that it is better than the best by more than the indifference; None
             before the first analysis.
         reason: Why it is not the answer; None for the best and for candidates that may be better.
         limit_verdict: Whether it keeps all limits.
         short_runs: Number of short runs in the analyses.
-        trial: Comparison of projected and measured value; None unless it has runs of both kinds.
+        projection_check: Comparison of projected and measured value; None unless it has both short
+            and complete runs.
     """
 
     runs: int
@@ -137,11 +138,11 @@ class Standing:
     reason: Reason | None
     limit_verdict: LimitVerdict
     short_runs: int = 0
-    trial: Trial | None = None
+    projection_check: ProjectionCheck | None = None
 
 
 @dataclass(frozen=True)
-class Trial:
+class ProjectionCheck:
     """A candidate's goal as projected from its short runs and as measured by its complete runs.
 
     Attributes:
@@ -169,10 +170,11 @@ class FurtherRuns:
     Attributes:
         trainings: Number of trainings that are planned with the answer.
         price: Expected price of the next round: node-hours, or US dollars if the goal is a cost.
-        saving: What all trainings are expected to save, in the same unit, if the best configuration
-            were known instead of the named one. No further run can save more.
-        chance: Probability that another configuration is better than the named one by more than the
-            indifference.
+        saving: What all trainings together are expected to save, in the same unit, if they used the
+            truly best configuration and not the one that is best so far. Further runs cannot save
+            more.
+        chance: Probability that another configuration is better than the one that is best so far,
+            by more than the indifference.
     """
 
     trainings: int
@@ -192,21 +194,23 @@ class Decision:
 
     Attributes:
         best: Name of the candidate to recommend; None if none may be named.
-        bound: Fraction by which another candidate may be better than `best`.
-        is_decided: Whether the runs decide the question.
+        bound: Fraction by which another candidate may be better than `best`; infinite if unknown.
+        is_decided: Whether `best` may be recommended, and no other candidate may be better by more
+            than the indifference.
         has_ended: Whether the search needs no more runs.
         is_compared: Whether at least two candidates have a valid run.
         rounds: Number of analyses.
         standings: Name → standing of the candidate.
         unresolved: Candidates without further runs (they fail, diverge or miss a limit sometimes)
             that may be better than `best`.
-        beat_by: Lowest fraction by which a candidate without runs must be better than its line
-            predicts, to beat `best` by more than the indifference; None without such candidates.
+        beat_by: Lowest fraction by which a candidate without runs must be better than predicted
+            from its line, to beat `best` by more than the indifference; None if all have runs.
         runs_to_start: Name of a candidate or its short runs → total number of its runs that the
             next analysis needs, earlier ones included; {} if the search has ended.
-        may_run_later: Names of candidates and short runs that may run later.
-        not_worth_it: The further runs, if the search ended because they cost more than they can
-            save; else None.
+        possible_runs: Names of candidates, and of their short runs, that a later round may run; ()
+            if the search has ended.
+        not_worth_it: Price and possible saving of further runs, if the search ended because they
+            would cost more than they can save; else None.
     """
 
     best: str | None
@@ -219,7 +223,7 @@ class Decision:
     unresolved: tuple[str, ...]
     beat_by: float | None
     runs_to_start: Mapping[str, int]
-    may_run_later: tuple[str, ...]
+    possible_runs: tuple[str, ...]
     not_worth_it: FurtherRuns | None = None
 
     @property

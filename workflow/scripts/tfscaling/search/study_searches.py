@@ -100,7 +100,7 @@ class StudySearch:
 
     def may_need_runs(self, point: Point) -> bool:
         """Return whether a later analysis may need further runs of the configuration."""
-        return any(self.all_points[name] == point for name in self.decision.may_run_later)
+        return any(self.all_points[name] == point for name in self.decision.possible_runs)
 
     def most_runs(self, costs: Mapping[Point, float]) -> dict[Point, int]:
         """Return configuration → number of its runs if the search becomes as expensive as possible.
@@ -131,7 +131,7 @@ def decide_searches(planned: Manifest, runs: pd.DataFrame) -> list[StudySearch]:
     """
     rows = row_values.group_by_point(table_files.to_rows(RunRow, runs) if planned.searches else ())
     prices = {run.spec.point: run.usd_per_node_hour for run in planned.runs}
-    closed = _close_larger_batches(planned, rows) if planned.searches else {}
+    closed = _find_closed_batches(planned, rows) if planned.searches else {}
     return [_make_search(each, rows, closed, prices) for each in planned.searches]
 
 
@@ -195,10 +195,10 @@ def most_common_examples(examples: Iterable[float]) -> float:
     return max(counts, key=lambda own: (alike[own], own), default=0.0)
 
 
-def _close_larger_batches(
+def _find_closed_batches(
     planned: Manifest, by_point: Mapping[Point, Sequence[RunRow]]
 ) -> dict[Point, Reason]:
-    """Return configuration → why it is not run, for larger batches whose smaller one failed.
+    """Return configuration → why it is not run, if a smaller batch of it failed.
 
     Short and complete runs of a configuration count together. A configuration that trained to its
     end is never closed.
@@ -230,10 +230,10 @@ def _close_larger_batches(
 
 
 def _why_no_larger_batch(rows: Sequence[RunRow]) -> Reason | None:
-    """Return why no larger batch is run after the runs of a configuration; None if one may be.
+    """Return why the next larger batch of a configuration is not run; None if it may be run.
 
     Args:
-        rows: The rows of its short and complete runs.
+        rows: The rows of the configuration's short and complete runs.
     """
     finished = sum(row.status in FINISHED for row in rows)
     unfit = sum(row.status == RunState.DOES_NOT_FIT for row in rows)
@@ -245,10 +245,11 @@ def _why_no_larger_batch(rows: Sequence[RunRow]) -> Reason | None:
 
 
 def _sort_failures(rows: Iterable[RunRow]) -> tuple[frozenset[int], frozenset[int]]:
-    """Return (failed, skipped): blocks, from 0, whose run failed too often to be tried again.
+    """Return (failed, skipped): numbers of blocks whose run failed too often to be retried.
 
-    In failed ones the cause is the configuration. In skipped ones it is the infrastructure, and a
-    run in a later block replaces the run; after too many of them, they count as failed.
+    Blocks are numbered from 0. In failed blocks, the configuration is the cause. In skipped blocks,
+    it is the infrastructure, and a run in a later block replaces the run. More than _REPLACED_MAX
+    skipped blocks count as failed.
 
     Args:
         rows: The rows of a configuration.
@@ -312,7 +313,7 @@ def _make_candidate(
 
 
 def _run_from_row(row: RunRow, planned: PlannedSearch) -> Run:
-    """Return the metrics of a run that ended: the search's goal, limits, projection error."""
+    """Return metric → value of a run that ended: goal, limits, projection error, price ratio."""
     is_ok = row.status == RunState.OK
     limited = {name: getattr(row, name) for name in planned.limits if is_ok}
     known = {name: float(value) for name, value in limited.items() if is_known(value)}
@@ -376,8 +377,8 @@ def expected_runs(
 ) -> dict[Point, float]:
     """Return configuration → expected number of its runs when the search ends.
 
-    Runs that were made are included. Complete runs of a simulated search take the time that its
-    short runs project.
+    Finished runs are included. The number is the mean over simulated searches. Simulated runs of a
+    candidate scatter around the median of its complete runs, or else of its short runs.
 
     Args:
         search: The search.
@@ -438,22 +439,22 @@ def _goal_per_second(goal: str, point: Point, usd_per_node_hour: float | None) -
 
 
 def _measured_value(candidate: Candidate, goal: str) -> float:
-    """Return the median of complete runs, else of short runs; NaN without runs."""
+    """Return the median goal of complete runs, or of short runs; NaN if none has a finite value."""
     values = [run[goal] for run in candidate.runs if run is not None]
     short = _measured_value(candidate.short, goal) if candidate.short else math.nan
     return _median_or(values, short)
 
 
 def _measured_level(measured: Array, simulated: Array, lines: Array) -> Array:
-    """Return the factors by which simulated values get the level of measured ones.
+    """Return, for each candidate, the factor that scales simulated values to measured ones.
 
-    The factor of a curve is the median ratio of its measured candidates; curves without a measured
-    candidate have the median of all ratios, and 1 if nothing is measured.
+    Candidates of a curve share a factor: the median ratio of measured to simulated values. A curve
+    without a measured candidate has the median of all ratios, or 1 if nothing is measured.
 
     Args:
         measured: Measured value of each candidate, above 0; NaN if it is unknown.
         simulated: Its simulated value.
-        lines: Number of its curve, from 0.
+        lines: Number of each candidate's curve, from 0.
     """
     ratios = np.log(measured / simulated)
     is_known = np.isfinite(ratios)

@@ -44,13 +44,19 @@ def find_repeated_options(words: Iterable[str]) -> Iterator[str]:
         words: The words of the command line after the program.
     """
     options = itertools.takewhile(lambda word: word != "--", words)
-    counts = Counter(_LAST_COUNTS.get(word.partition("=")[0], "") for word in options)
+    counts = Counter(_LAST_COUNTS.get(_option_name(word), "") for word in options)
     for name, number in counts.items():
         if name and number > 1:
             yield (
                 f"{name} is given {number} times: not allowed, because Snakemake keeps only the "
                 f"last one; write it once with all values: {name} A B"
             )
+
+
+def _option_name(word: str) -> str:
+    """Return a word of a command line without the value that is in it: `-Cseed=1`, `--config=…`."""
+    is_short = word.startswith("-") and not word.startswith("--")
+    return word[:2] if is_short else word.partition("=")[0]
 
 
 def find_refusals(

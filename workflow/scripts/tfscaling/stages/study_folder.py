@@ -24,9 +24,9 @@ class StudyFolder:
 
     Attributes:
         folder: The folder of the study, results/<study>.
-        results: The folder with the runs that studies share; None: the folder above the study's.
+        results: The folder with `runs`, which all studies share; None: the parent of `folder`.
         round: Number of the round of conditional runs to decide; 0 in other stages.
-        place: Path to which the complete folder is moved at the end; None if it is not moved.
+        place: Path to which `folder` is moved when the stage has ended; None if it is not moved.
     """
 
     folder: Path
@@ -51,11 +51,11 @@ class StudyFolder:
 
     @property
     def details(self) -> Path:
-        """The folder of files that few readers need."""
+        """The folder `details` of the study, with files that few readers need."""
         return self.folder / "details"
 
     def replace_folder(self, name: str) -> contextlib.AbstractContextManager[Path]:
-        """Provide an empty folder in the `with` block, which then replaces `details/<name>`."""
+        """Provide an empty folder, which replaces `details/<name>` when the `with` block ends."""
         return atomic.folder_replacement(self.details / name)
 
     def table_path(self, name: str) -> Path:
@@ -65,7 +65,7 @@ class StudyFolder:
         return (self.details if name == "epochs" else self.folder) / f"{name}.csv"
 
     def read_grid_runs(self) -> pd.DataFrame:
-        """Return the table of runs without the runs that `explain` adds."""
+        """Return the table of runs, without runs that the configuration's key `explain` adds."""
         return row_values.without_points(self.read_table("runs"), self.manifest.explaining_points)
 
     def read_table(self, name: str) -> pd.DataFrame:

@@ -29,11 +29,11 @@ TABLES = ("runs", "comparison", "epochs", *CONCLUSIONS)
 
 @dataclass(frozen=True, eq=False)
 class StudyResults:
-    """The results of a study, as its tables have them.
+    """The results of a study, read from the tables in its folder.
 
     Attributes:
         folder: The folder of the study.
-        warnings: Limitations of the numbers, serious ones first.
+        warnings: Reasons to read some of the numbers with care, serious ones first.
     """
 
     folder: Path
@@ -45,7 +45,7 @@ class StudyResults:
         """Read the results of a study from its folder.
 
         Raises:
-            InputError: The folder is of no study, has no tables yet, or has a file that is wrong.
+            InputError: The folder is not a study's, has no tables yet, or has a file that is wrong.
         """
         study = StudyFolder(folder)
         if not (study.details / "config.json").exists():
@@ -84,7 +84,7 @@ class StudyResults:
 
     @cached_property
     def answers(self) -> tuple[Answer, ...]:
-        """The answers to the questions of the study, by the goal of its configuration file."""
+        """The answers to the questions of the study, for the goal in its configuration file."""
         return answer_questions(self._evidence)
 
     def table(self, name: str) -> pd.DataFrame:

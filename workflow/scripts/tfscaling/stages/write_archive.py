@@ -67,13 +67,13 @@ WITHHELD = "***"
 
 @dataclass(frozen=True)
 class Citation:
-    """What a CITATION.cff says of its work.
+    """Title, version, licence and authors of a work, from its CITATION.cff.
 
     Attributes:
         title: The title.
         version: The version; "" without one.
-        licence: Address of the licence by SPDX.
-        authors: Entities of type Person or Organization.
+        licence: Address of the licence on spdx.org.
+        authors: An RO-Crate entity for each author, of type Person or Organization.
     """
 
     title: str
@@ -103,7 +103,7 @@ class Citation:
 
 
 def _version_of(distribution: str) -> dict[str, str]:
-    """Return the version of a package as a property of an entity; {} if it is not installed."""
+    """Return {"version": the version of a package}; {} if it is not installed."""
     try:
         return {"version": metadata.version(distribution)}
     except metadata.PackageNotFoundError:
@@ -111,9 +111,10 @@ def _version_of(distribution: str) -> dict[str, str]:
 
 
 def _author(author: dict[str, str]) -> Entity:
-    """Return the entity of an author in CITATION.cff.
+    """Return the RO-Crate entity of an author in CITATION.cff.
 
-    Raises KeyError if neither `name` nor `family-names` is given.
+    Raises:
+        KeyError: Neither `name` nor `family-names` is given.
     """
     if "name" in author:
         kind, name = "Organization", author["name"]
@@ -126,7 +127,7 @@ def _author(author: dict[str, str]) -> Entity:
 
 
 def run(study: StudyFolder) -> None:
-    """Write the archive of a study; print its path, and which file names its authors."""
+    """Write the archive of a study; print its path, and the file with its authors and licence."""
     source = Path(STUDY_CITATION) if Path(STUDY_CITATION).exists() else WORKFLOW / CITATION
     citation, workflow_citation = Citation.read(source), Citation.read(WORKFLOW / CITATION)
     config = msgspec.json.encode(withhold_secrets(study.config))
@@ -190,7 +191,7 @@ def describe_crate(
 
     Args:
         study: The folder of the study.
-        names: Its results in the crate.
+        names: Paths of the files of results in the archive.
         citation: Authors and licence of the study.
         workflow_citation: Title, version, authors and licence of the workflow.
     """
@@ -323,11 +324,11 @@ def _describe_contents(study: StudyFolder, citation: Citation, workflow_citation
 
 
 def _describe_file(path: str, parameter: str, licence: str) -> Iterator[Entity]:
-    """Yield the entities of a file and of the workflow's parameter that it is a value of.
+    """Yield two entities: a file, and the input or output of the workflow that it contains.
 
     Args:
-        path: Path of the file in the crate.
-        parameter: Name of the input or output of the workflow.
+        path: Path of the file in the archive.
+        parameter: Name of the input or output.
         licence: Address of the licence of the study.
     """
     withheld = f"The configuration of the study; {WITHHELD} replaces env, setup and program"
@@ -390,13 +391,13 @@ def describe_data(rows: Sequence[RunRow]) -> list[Entity]:
 
 
 def describe_commits(rows: Sequence[RunRow]) -> str:
-    """Return with which commits of the workflow the runs were made, as a sentence."""
+    """Return a sentence that names the commits of the workflow with which the runs were made."""
     commits = sorted({row.git_commit for row in rows if row.git_commit})
     return f"The runs were made with {', '.join(commits) or 'an unknown commit'}"
 
 
 def describe_time(rows: Sequence[RunRow]) -> Entity:
-    """Return start and end of all runs as properties of an action; nothing without records."""
+    """Return `startTime` of the first run and `endTime` of the last one; {} without records."""
     starts = [(datetime.fromisoformat(row.started), row.wall_time_s) for row in rows if row.started]
     if not starts:
         return {}
@@ -408,7 +409,7 @@ def describe_time(rows: Sequence[RunRow]) -> Entity:
 
 
 def _parameter(name: str) -> str:
-    """Return the name of the workflow's output for a result: `runs` for runs.csv."""
+    """Return the archive's name for the output in a file of results: `runs` for runs.csv."""
     path = Path(name)
     return path.stem if path.suffix == ".csv" else path.name.replace(".", "-")
 
@@ -419,10 +420,10 @@ def _id(address: str) -> Entity:
 
 
 def _ids(entities: Sequence[Entity]) -> Entity | list[Entity]:
-    """Return references to entities; a single one is no list."""
+    """Return a list of references to entities; a single reference is returned without a list."""
     return _compact([_id(each["@id"]) for each in entities])
 
 
 def _compact(values: Sequence[Entity]) -> Entity | list[Entity]:
-    """Return a list of one value as this value, as RO-Crates have it."""
+    """Return the values as a list; a single value is returned without a list."""
     return values[0] if len(values) == 1 else list(values)

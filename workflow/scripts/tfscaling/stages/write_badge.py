@@ -41,8 +41,8 @@ def run(study: StudyFolder) -> None:
     claim = f"{study.config.study}: {_describe_claim(best)}."
     folder = study.folder / "badge"
     folder.mkdir(exist_ok=True)
-    is_shown = best is not None and best.nodes_max is not None
-    svg = badge_svg("scaling", message, claim, is_shown=is_shown)
+    is_supported = best is not None and best.nodes_max is not None
+    svg = badge_svg("scaling", message, claim, is_supported=is_supported)
     text = rendering.render(
         "scaling_badge",
         claim=display.escape_markdown(claim),
@@ -58,7 +58,7 @@ def run(study: StudyFolder) -> None:
 def describe_range(found: ScalingRange | None) -> str:
     """Return the message of the badge, such as `to 4 nodes (95 %)`, where 95 % is the confidence.
 
-    Without a range it is `not shown`.
+    It is `not shown` if the runs support no range of nodes.
     """
     if found is None or found.nodes_max is None:
         return "not shown"
@@ -67,7 +67,7 @@ def describe_range(found: ScalingRange | None) -> str:
 
 def _describe_nodes(found: ScalingRange) -> str:
     """Return the nodes over which a training scales: `from 2 to 16 nodes`, or `to 16 nodes`."""
-    base = found.kept[-1].baseline
+    base = found.efficient_configurations[-1].baseline
     assert base is not None, "a range that is shown has a baseline"
     first = f"from {base.nodes} " if base.nodes > 1 else ""
     return f"{first}to {count_text(found.nodes_max or 0, 'node')}"
@@ -77,7 +77,7 @@ def _describe_claim(found: ScalingRange | None) -> str:
     """Return what the badge claims, as a sentence without its full stop."""
     if found is None or found.nodes_max is None:
         return f"no efficiency of at least {EFFICIENCY_MIN:g} is shown on more nodes"
-    row = found.kept[-1].row
+    row = found.efficient_configurations[-1].row
     return (
         f"{task_name(row, LINE_AXES)} scales {_describe_nodes(found)} with 95 % confidence; the "
         f"efficiency is at least {EFFICIENCY_MIN:g}, compared with {row.baseline}"
@@ -85,7 +85,7 @@ def _describe_claim(found: ScalingRange | None) -> str:
 
 
 def _scaling_tables(ranges: Sequence[ScalingRange]) -> Iterator[str]:
-    """Yield a Markdown table for each line of configurations."""
+    """Yield a Markdown table for each group of configurations that differ only in nodes."""
     for each in ranges:
         name = task_name(each.configurations[0].row, LINE_AXES)
         title = f"{name}: {describe_range(each)}"

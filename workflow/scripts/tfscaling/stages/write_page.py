@@ -56,9 +56,10 @@ def draw_plots(study: StudyFolder, warnings: Sequence[DataWarning] = ()) -> list
 
 
 def configurations_shown_first(study: StudyFolder) -> list[Point]:
-    """Return the configurations whose lines plots show first.
+    """Return the configurations whose lines plots show first, the most important one first.
 
-    These are the recommended, the next best and the baseline configuration, then others by rank.
+    These are the recommended configurations, the next best ones on other lines, the baselines, then
+    all others by rank. The list is empty if a plot can show all lines.
     """
     if len(study.read_table("comparison")) <= plot_figure.LINES_MAX:
         return []
@@ -74,10 +75,10 @@ def configurations_shown_first(study: StudyFolder) -> list[Point]:
     return [*taken, *filter(None, next_best), *baselines, *chain(*by_rank)]
 
 
-def page(study: StudyFolder) -> None:
+def write_page(study: StudyFolder) -> None:
     """Write report.html and, if the configuration exports SVG, the plots as files.
 
-    The folder `partial` of an unfinished sweep is removed.
+    The folder `partial`, with the page of the sweep before it ended, is removed.
     """
     warnings = data_warnings.read_warnings(study.details / "warnings.json")
     results = Results(
@@ -101,14 +102,15 @@ def page(study: StudyFolder) -> None:
 
 
 #: The stages that make a page from the run records, in this order.
-STAGES = (write_tables.collect, write_tables.compare, write_tables.analyse, page)
+STAGES = (write_tables.collect, write_tables.compare, write_tables.analyse, write_page)
 
 
-def partial(study: StudyFolder) -> None:
-    """Write tables, plots and page from the records that exist.
+def write_partial_page(study: StudyFolder) -> None:
+    """Write tables, plots and page of an unfinished sweep, from the records that exist.
 
-    They are written to the folder of `study`, which the caller has made inside the folder of the
-    complete study and then renames to `partial`.
+    Args:
+        study: A temporary folder inside the folder of the complete study. After this stage, the
+            caller renames it to `partial`.
     """
     place = study.folder.with_name("partial")
     made = replace(study, results=study.results or place.parents[1], place=place)

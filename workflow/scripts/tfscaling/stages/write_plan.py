@@ -288,7 +288,7 @@ def searches_table(searches: Sequence[costed_plan.SearchCost]) -> TextTable:
         for kind, cost in search.costs.items()
     ]
     trials, scatter = study_searches.SIMULATIONS, study_searches.SIMULATED_SCATTER
-    ended = {each.question: each.ended for each in searches if each.ended}
+    ended = {each.question: each.end_verdict for each in searches if each.end_verdict}
     notes = rendering.render_notes("plan_searches", trials=trials, scatter=scatter, ended=ended)
     names = ["search", "", "runs", "node_hours", "cost_usd"]
     return TextTable.from_rows("The search and the full grid", names, rows, notes)
@@ -362,10 +362,11 @@ def count_changed_parameters(rows: Sequence[PlanRow]) -> dict[str, float]:
 
 
 def describe_queue_limits(points: Sequence[PlanRow], config: Config) -> list[str]:
-    """Return lines on which configurations are expected to meet the limit of `time_with_queue_s`.
+    """Return lines on whether configurations are expected to keep `time_with_queue_s`.
 
-    Only configurations without a measured duration are judged. The upper bound of the time in the
-    queue plus the expected duration is compared with the limit.
+    A line says `kept`, `may be missed` or `unknown`. The upper bound of the time in the queue plus
+    the expected duration is compared with the limit. Configurations with a measured duration are
+    left out.
 
     Args:
         points: Rows of the plan with Slurm's answers.
@@ -393,9 +394,9 @@ def describe_queue_limits(points: Sequence[PlanRow], config: Config) -> list[str
 
 
 def assess_repeats(study: StudyFolder) -> None:
-    """Decide the runs of a round of searches or extra repeats; write its file, and print a summary.
+    """Decide which conditional runs the round `study.round` adds; write its file, print a summary.
 
-    The round is `study.round`.
+    Conditional runs are the runs of searches, and larger batches of doublings.
     """
     number = study.round
     previous = conditional_runs.read_round(round_file(study, number - 1)) if number > 1 else None
@@ -416,5 +417,5 @@ def assess_repeats(study: StudyFolder) -> None:
 
 
 def round_file(study: StudyFolder, number: int) -> Path:
-    """Return the path of the file of a round of extra repeats, by the round's number."""
+    """Return the path of the file of a round of conditional runs, by the round's number."""
     return study.details / "repeats" / f"round={number}.json"

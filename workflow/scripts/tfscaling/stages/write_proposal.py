@@ -81,8 +81,8 @@ class ComputeTimeRequest:
 
     Attributes:
         name: Model, recipe and configuration.
-        so_far: What is known of the choice, such as `fastest so far` or `not compared with any
-            other`; "" if the answer is supported.
+        so_far: How far the choice of the configuration is supported, such as `fastest so far` or
+            `not compared with any other`; "" if it is supported completely.
         time_s: Wall time of a training in seconds, with evaluations and checkpoints.
         is_projected: Whether the time is projected from short runs.
         nodes: Number of nodes.
@@ -91,7 +91,7 @@ class ComputeTimeRequest:
         record: Markdown link to the records, or the file from which they were imported.
         cores: Cores of a node; NaN if unknown.
         gpus: GPUs of a node.
-        campaign: When all trainings are done, as a sentence; "" if it is not known.
+        campaign: The expected date and cost of all trainings, as a sentence; "" if unknown.
     """
 
     name: str
@@ -262,7 +262,7 @@ def make_requests(study: Study, config: Config) -> Iterator[ComputeTimeRequest]:
 
 
 def _describe_open_choice(answer: Answer) -> str:
-    """Return what is known of the leader of an answer, such as `fastest so far`; "" if all is."""
+    """Return how far an answer is supported, such as `fastest so far`; "" if completely."""
     if answer.support == SUPPORTED:
         return ""
     if answer.support == NOT_COMPARED:

@@ -64,10 +64,11 @@ def collect(study: StudyFolder) -> None:
 
 
 def summary_lines(runs: pd.DataFrame) -> list[str]:
-    """Return lines about numbers of runs by status, and why runs do not count.
+    """Return lines with the number of runs of each status, and why runs do not count.
 
-    Runs that failed, diverged or ran out of memory have separate lines, but of one cause only the
-    first RUNS_LISTED. Other runs with the same reason share a line.
+    Each run that failed, diverged or ran out of memory has a line, but only the first RUNS_LISTED
+    with the same cause. Other runs, cancelled ones included, share a line if they have the same
+    reason.
 
     Args:
         runs: The table of runs.
@@ -149,7 +150,7 @@ def load_evidence(study: StudyFolder) -> Study:
 
 
 def load_own_evidence(study: StudyFolder) -> Study:
-    """Return the evidence that a study's own folder has, without published and other results.
+    """Return the evidence in a study's folder, without published results and reference.
 
     It is sufficient for the answers to the study's questions.
     """
@@ -162,8 +163,8 @@ def load_own_evidence(study: StudyFolder) -> Study:
     )
 
 
-def regressions(study: StudyFolder) -> None:
-    """Print the comparison of each configuration with its reference.
+def print_regressions(study: StudyFolder) -> None:
+    """Print the comparison of each configuration with its reference; fail if one is worse.
 
     Raises:
         SystemExit: A configuration is slower, lost or failing, or no comparison is conclusive.

@@ -243,7 +243,7 @@ class Search(ConfigMapping, frozen=True, kw_only=True):
 
 
 class Exclusion(ConfigMapping, frozen=True, kw_only=True):
-    """An entry of `exclude` leaves out the configurations whose axes all match."""
+    """An entry of `exclude`: it leaves out the configurations that match it on all of its axes."""
 
     reason: Line | UnsetType = UNSET
     """Reason for the exclusion; every table shows it."""
@@ -270,7 +270,7 @@ class Exclusion(ConfigMapping, frozen=True, kw_only=True):
 
 
 class Block(ConfigMapping, frozen=True, kw_only=True):
-    """A block of the grid is the product of its axes; each axis is a value or a list of values."""
+    """A block of the grid: all combinations of values of its axes, each a value or a list."""
 
     platform: Names
     """Entries of `platforms`."""
@@ -291,9 +291,9 @@ class Block(ConfigMapping, frozen=True, kw_only=True):
     repeats: Annotated[int, Meta(ge=1, le=10_000)] = 6
     """Runs of each configuration; with fewer than 6, a median has no 95 % interval."""
     explain: bool = False
-    """With a program: adds the runs on one replica that estimate the parts of a step
-    (docs/configuration/recipes.md), where the grid has none with the same work. They are in no
-    comparison."""
+    """If true, and with a program: adds runs on one replica from which the parts of a step are
+    estimated (docs/configuration/recipes.md), unless the grid has runs with the same work. The
+    added runs are in no comparison."""
     search: Search | UnsetType | None = UNSET
     """Search among these configurations, instead of the top-level `search`; null makes `repeats`
     runs of each. The savings of a search are relative to `repeats` runs of each configuration."""
@@ -334,7 +334,7 @@ class Quality(ConfigMapping, frozen=True, kw_only=True):
 
     @property
     def better(self) -> Literal["higher", "lower"] | None:
-        """Whether higher or lower is better, as configured or by the name; None if unknown."""
+        """Which values are better, as configured or by the metric's name; None if unknown."""
         if self.direction != "auto":
             return self.direction
         if self.is_accuracy:
@@ -429,8 +429,8 @@ class Recipe(ConfigMapping, frozen=True, kw_only=True):
     """A short run ends after this many steps; time and cost of all `epochs` are projected from it
     (docs/projection.md). `auto` ends it when the steps suffice; null trains all epochs."""
     steps_per_epoch: Annotated[int, number_meta("steps", ge=1, le=1_000_000_000)] | None = None
-    """Steps in an epoch of a pipeline, whose data are repeated as often as needed; null ends an
-    epoch with the data."""
+    """Steps in an epoch of an input pipeline (docs/configuration/pipelines.md), whose data are
+    repeated as often as needed; null ends an epoch with the data."""
     train_examples_max: Examples | None = None
     """The run trains on the first n examples; null takes all."""
     test_examples_max: Examples | None = None
@@ -452,8 +452,8 @@ class Recipe(ConfigMapping, frozen=True, kw_only=True):
     """If true, XLA compiles forward and backward pass of each replica. Sums over replicas and the
     optimizer's update stay outside of XLA."""
     measure_computation: bool = True
-    """If true, ranks of several replicas measure some steps without communication after the
-    training, for the bottleneck analysis. They take at most 5 % of the training, or 3 s."""
+    """If true, runs on several replicas measure some steps without communication after the
+    training, for the bottleneck analysis. These take at most 5 % of the training time, or 3 s."""
     communication: Literal["auto", "ring", "nccl"] = "auto"
     """Implementation of the collective operations of `multi_worker_mirrored`."""
     parameter_servers: Annotated[int, number_meta("tasks", ge=1, le=100_000)] = 1
@@ -472,9 +472,9 @@ class Recipe(ConfigMapping, frozen=True, kw_only=True):
     """The words of a command that every rank starts instead of training a model. Placeholders such
     as `{epochs}` are filled in (docs/programs.md). An empty list trains a model."""
     environment: NotEmpty | None = None
-    """Your virtual or conda environment, a folder with `bin/python`. It trains models with its own
-    TensorFlow (docs/own-training.md); of a program, its `bin` comes first on PATH. Relative paths
-    start where snakemake runs. null takes the platform's `python`, or PATH as it is."""
+    """Your virtual or conda environment, a folder with `bin/python`. Models are trained with its
+    TensorFlow (docs/own-training.md); programs find its `bin` first on PATH. Relative paths start
+    where snakemake runs. null takes the platform's `python`, or PATH as it is."""
     observe: Literal["nothing", "fit", "events", "output"] = "nothing"
     """How steps, epochs and quality of a program are read: not at all, Keras's `fit`, events that
     it writes, or patterns on its output."""
@@ -644,8 +644,8 @@ class Platform(MeasuredKeys, frozen=True, kw_only=True):
     peak_tflops: dict[
         Literal["float32", "tf32", "bfloat16", "float16"], Annotated[float, Meta(gt=0, le=1e6)]
     ] = {}
-    """TFLOP/s of one replica's device in products of large matrices, by precision, for the column
-    `share_of_peak` (docs/gpu.md). A change reruns nothing."""
+    """Peak TFLOP/s of one replica's device when it multiplies large matrices, by precision. It is
+    for the column `share_of_peak` (docs/gpu.md). A change reruns nothing."""
     usd_per_node_hour: Usd | None = None
     """Price of a node per hour. It needs `price_date` and `price_source`."""
     usd_per_gpu_hour: Usd | None = None
@@ -773,7 +773,8 @@ class Limit(ConfigMapping, frozen=True, kw_only=True):
     def value(self) -> float:
         """The limit's number in the metric's unit; a duration such as "15 min" in seconds.
 
-        It is NaN for a date, which `Question.limits_in_force` has as a time since the start.
+        It is NaN for a date. `Question.limits_in_force` converts dates to seconds since the start
+        of the campaign.
         """
         if self.is_date:
             return float("nan")
@@ -783,13 +784,13 @@ class Limit(ConfigMapping, frozen=True, kw_only=True):
 
     @property
     def is_date(self) -> bool:
-        """Whether it is given as a date."""
+        """Whether the limit is a date."""
         return isinstance(self.at_most, str) and ":" in self.at_most
 
     def since(self, start: str) -> Limit:
-        """Return the limit; a date as the time since this moment, in seconds.
+        """Return the limit, in which a date is replaced by the seconds from `start` to it.
 
-        A date that the calendar lacks, which is refused later, is left as it is.
+        A date that does not exist is left unchanged; a later check rejects it.
         """
         if not self.is_date:
             return self
@@ -852,12 +853,13 @@ class Spot(ConfigMapping, frozen=True, kw_only=True):
 
 
 class Campaign(ConfigMapping, frozen=True, kw_only=True):
-    """How the trainings are run, for the date on which all are done (docs/campaign.md)."""
+    """How all trainings are run, to estimate the date on which they are done (docs/campaign.md)."""
 
     trainings: Annotated[int, number_meta("trainings", ge=1, le=CAMPAIGN_TRAININGS_MAX)] | None = (
         None
     )
-    """Number of trainings; null takes `question.trainings`, which alone ends searches."""
+    """Number of trainings; null takes `question.trainings`. Searches use that key and ignore this
+    one."""
     at_once: Annotated[int, number_meta("trainings", ge=1, le=CAMPAIGN_TRAININGS_MAX)] = 1
     """At most this many trainings have a job in the queue or running at the same time."""
     time_limit: Duration | None = None
@@ -899,8 +901,8 @@ class Question(ConfigMapping, frozen=True, kw_only=True):
         *("platform", "strategy", "nodes", "gpus_per_node", "tasks_per_node"),
     )
     """The recommendation is chosen among configurations that differ in these axes. Each combination
-    of values on the other axes is a separate question. With `recipe` or `model`, all recipes need
-    the same quality, with an entry in `limits`."""
+    of values on the other axes is a separate question. If `recipe` or `model` is listed, all
+    recipes must have the same quality metric, and `limits` an entry for it, which may be null."""
     indifference: Annotated[float, Meta(ge=0, lt=1)] = 0.05
     """A configuration that is shown to be worse than the best by at most this fraction counts as
     equally good, and cost decides. For accuracies it is a fraction of the error. A change reruns
@@ -909,8 +911,8 @@ class Question(ConfigMapping, frozen=True, kw_only=True):
     trainings: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
     """Number of trainings that the answer is for: headline, recommendation and proposal have the
     total time and cost of this many trainings, and a search ends when further runs cost more than
-    the trainings can save (docs/search.md). null is one training, and ends no search. A change
-    reruns nothing."""
+    the trainings can save (docs/search.md). With null the answer is for one training, and the cost
+    of runs ends no search. A change reruns nothing."""
     whole_training: WholeTraining | None = None
     """The complete training that short runs represent; null takes each recipe's own `epochs`."""
     campaign: Campaign | None = None
@@ -923,10 +925,10 @@ class Question(ConfigMapping, frozen=True, kw_only=True):
         return (self.campaign and self.campaign.trainings) or self.trainings or 1
 
     def epochs_to_project(self, recipe: Recipe) -> int | None:
-        """Return the epochs of `whole_training`, if a recipe has another number; else None.
+        """Return the epochs to which a recipe's runs are projected by `whole_training`; or None.
 
-        From such runs, time and cost of the complete training are estimated. Runs that
-        `stop_after_steps` ends represent the recipe's own `epochs`, so that it is None for them.
+        It is None without `whole_training`, if the recipe has the same number of epochs, and if
+        `stop_after_steps` ends its runs: they are projected to the recipe's own `epochs`.
         """
         whole = self.whole_training
         if whole is None or recipe.stop_after_steps or recipe.epochs == whole.epochs:
@@ -945,7 +947,7 @@ class Question(ConfigMapping, frozen=True, kw_only=True):
 
     @property
     def limits_in_force(self) -> dict[str, Limit]:
-        """Metric → its limit, without metrics whose limit is null; dates as seconds."""
+        """Metric → its limit if that is not null; dates as seconds since the campaign's start."""
         start = (self.campaign and self.campaign.start) or None
         found = {name: each for name, each in self.limits.items() if each is not None}
         return {n: each.since(start) if start else each for n, each in found.items()}

@@ -131,9 +131,9 @@ def _check_numbers_and_lists(value: Any, schema: Schema, place: tuple[Any, ...])
 def _locate_msgspec_error(raw: RawConfig, path: str, sources: Sources) -> NotAllowed:
     """Return msgspec's validation error as NotAllowed, with the place and the value.
 
-    msgspec's message has the place, but neither the value nor the names of entries. Only complete
-    configurations are converted: msgspec 0.21 frees memory twice when it discards other types that
-    are unions with patterns.
+    msgspec's message has the place, but neither the value nor the names of entries. To find an
+    entry, copies of the complete configuration are converted, and no other types: msgspec 0.21
+    frees memory twice when it discards other types that are unions with patterns.
 
     Args:
         raw: The merged configuration.
@@ -332,7 +332,7 @@ def _show_value(place: Place, value: object) -> str:
 
 
 def _hide_secrets(value: object) -> object:
-    """Return a part of the configuration in which values that may be secrets are replaced."""
+    """Return a value of the configuration, for messages, without parts that may be secrets."""
     if isinstance(value, Mapping):
         return {
             key: _HIDDEN if key in PRIVATE_KEYS else _hide_secrets(inner)
@@ -342,14 +342,14 @@ def _hide_secrets(value: object) -> object:
 
 
 def _find_line(name: str, place: Place) -> int | None:
-    """Return the line of the deepest key or item on the way to a place.
+    """Return the line of a value in a file, or of the last existing key on the way to it.
 
     Args:
-        name: The file. It is read again: only errors need the lines of its keys.
-        place: Keys and indices from the top of the file to a value, which may be missing.
+        name: The file. It is read again, because lines are needed only after an error.
+        place: Keys and indices from the top of the file to the value, which may be missing.
 
     Returns:
-        The line, counted from 1; None if there is no such file, or if it has no key on the way.
+        The line, counted from 1; None if the file is unreadable, or has no key on the way.
     """
     import yaml  # ranks load this module in a Python that may lack PyYAML
 
@@ -368,9 +368,14 @@ def _find_line(name: str, place: Place) -> int | None:
 
 
 def _yaml_entry(node: yaml.Node | None, step: str | int) -> tuple[yaml.Node, yaml.Node] | None:
-    """Return the nodes of a mapping's key and value, or the node of a list's item twice.
+    """Return (key node, value node) of a mapping's entry, or the node of a list's item twice.
 
-    None if the node has no such key or index.
+    Args:
+        node: The mapping or list.
+        step: The key or index.
+
+    Returns:
+        None if the node has no such key or index.
     """
     import yaml
 
@@ -511,7 +516,8 @@ def describe_schema(schema: Schema, value: object = None) -> str:
 
     Args:
         schema: The schema.
-        value: The rejected value. If it is too long or an empty list, the words add that rule.
+        value: The rejected value. If it is a text that is too long, or an empty list, the result
+            also has the limit that it violates.
     """
     found = ["" if "enum" in schema else describe_type(schema), describe_rules(schema)]
     longest = max(each.get("maxLength", 0) for each in schema.get("anyOf", [schema]))
@@ -537,7 +543,7 @@ def describe_type(schema: Schema) -> str:
 
 
 def _plain_json_types(schema: Schema) -> Collection[str]:
-    """Return the JSON types of a schema without `anyOf`; a reference is an object."""
+    """Return the JSON types of a schema without `anyOf`; `$ref` counts as an object."""
     kinds = schema.get("type", "object" if "$ref" in schema else "string")
     return [kinds] if isinstance(kinds, str) else kinds
 

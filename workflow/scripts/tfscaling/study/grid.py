@@ -127,7 +127,7 @@ def make_candidates(
     Args:
         config: The configuration, whose recipes and blocks are checked already.
         recipe_variants: The variants of all recipes.
-        registries: The names that exist.
+        registries: The models, strategies, datasets and other names that exist.
     """
     return tuple(
         _make_candidate(number, point, recipe_variants, config, registries)
@@ -150,7 +150,7 @@ def _make_candidate(
         point: The configuration.
         recipe_variants: The variants of all recipes.
         config: The configuration of the study.
-        registries: The names that exist.
+        registries: The models, strategies, datasets and other names that exist.
     """
     recipe = recipes.fill_in_defaults(
         point.model, recipe_variants[variants.base_recipe(point.recipe)][point.recipe]
@@ -179,7 +179,7 @@ def expand_block(block: Block, recipe_variants: variants.RecipeVariants) -> Iter
     """Yield the configurations of a block: the product of its axes, excluded ones included.
 
     The name of a recipe means all of its variants; `tasks_per_node: gpus` is one task for each GPU,
-    or one without GPUs.
+    or one task on a node without GPUs.
     """
     chosen = {axis: block.axis_values(axis) for axis in POINT_AXES}
     named = (recipe_variants.get(name, (name,)) for name in chosen["recipe"])
@@ -227,7 +227,7 @@ def _make_first_run(
         recipe: Its recipe, with defaults filled in.
         platform: Its platform.
         seed: Seed of the first run.
-        registries: The names that exist.
+        registries: The models, strategies, datasets and other names that exist.
 
     Raises:
         _ImpossibleError: The configuration exceeds a limit of the platform, or strategy or batch
@@ -299,7 +299,7 @@ def make_manifest(
     Args:
         config: The configuration.
         candidates: The configurations of its grid, from `make_candidates`.
-        registries: The names that exist.
+        registries: The models, strategies, datasets and other names that exist.
     """
     searches = _plan_searches(config, candidates)
     runs = [run for each in candidates for run in _runs_of_candidate(config, each)]
@@ -338,7 +338,8 @@ def make_manifest(
 def _runs_of_candidate(config: Config, candidate: Candidate) -> Iterator[PlannedRun]:
     """Yield all runs of a configuration, short ones first; nothing if it is excluded.
 
-    In a search, only the first of all runs is made in any case: others are extra repeats.
+    With a search, all runs but the first are extra repeats, which are made only if the search needs
+    them.
     """
     spec, short, block = candidate.spec, candidate.short, config.grid[candidate.number]
     search = config.search_of(block)
@@ -382,14 +383,15 @@ def _plan_run(config: Config, spec: RunSpec, **facts: Any) -> PlannedRun:
 
 
 class ReplicaWork(NamedTuple):
-    """The work of one replica in a step.
+    """The work of one replica in a step, as a key: equal work has equal keys.
 
-    Configurations with equal work share an explaining run: one replica alone, with which `explain`
-    splits a lost efficiency into its causes.
+    The key `explain` adds one run on a single replica for all configurations with equal work. Its
+    step times show which causes reduce the efficiency of these configurations.
 
     Attributes:
-        point: The configuration with a single replica, on the same kind of device.
-        batch_size: Examples of a replica in a step.
+        point: The configuration with one replica alone: one node and task, on the same kind of
+            device.
+        batch_size: Number of examples of the replica in a step.
     """
 
     point: Point
@@ -397,7 +399,7 @@ class ReplicaWork(NamedTuple):
 
 
 def _replica_work(spec: RunSpec) -> ReplicaWork:
-    """Return the work of one replica in a step of a run."""
+    """Return the work that one replica of a run does in a step."""
     gpus = min(1, spec.point.gpus_per_node)
     alone = replace(spec.point, nodes=1, tasks_per_node=1, gpus_per_node=gpus)
     return ReplicaWork(alone, spec.per_replica_batch_size)
@@ -406,15 +408,15 @@ def _replica_work(spec: RunSpec) -> ReplicaWork:
 def _explaining_runs(
     config: Config, candidates: Sequence[Candidate], registries: Registries
 ) -> Iterator[PlannedRun]:
-    """Yield the explaining runs of the grid's blocks with `explain`, see `ReplicaWork`.
+    """Yield the runs on one replica that blocks with `explain` add; `ReplicaWork` describes them.
 
-    There is one for each kind of work, unless a configuration of the grid does this work on a
-    single replica anyway.
+    There is one for each `ReplicaWork`, unless the grid itself has a configuration that does this
+    work on a single replica.
 
     Args:
         config: The configuration.
         candidates: The configurations of its grid.
-        registries: The names that exist.
+        registries: The models, strategies, datasets and other names that exist.
     """
     planned = [(each, each.spec) for each in candidates if each.spec]
     alone = {_replica_work(spec) for _, spec in planned if spec.replicas == 1}
@@ -435,15 +437,16 @@ def _explaining_runs(
 
 
 def _explaining_keys(recipe: Recipe, batch_size: int, replicas: int) -> dict[str, int]:
-    """Return the keys of a recipe that an explaining run changes, such as `epochs` → their values.
+    """Return key → value, for the keys of the recipe that a run for `explain` changes.
 
-    An epoch has `replicas` times as many steps for one replica as for all together. So fewer epochs
-    have at least as many steps as the configuration with the most replicas makes.
+    One replica alone needs `replicas` times as many steps for an epoch. So fewer epochs suffice:
+    they still have as many steps as the configuration with the most replicas makes, or more.
+    `epochs` is changed only if the program gets its value.
 
     Args:
         recipe: The recipe of the explained configurations.
-        batch_size: Examples of a replica in a step.
-        replicas: The most replicas of an explained configuration.
+        batch_size: Number of examples of a replica in a step.
+        replicas: Highest number of replicas of an explained configuration.
     """
     keys = {}
     epochs = math.ceil(recipe.epochs / replicas)
@@ -460,7 +463,7 @@ def candidates_by_search(
     """Return name of a search → its candidates.
 
     There is one search for each question, with the configurations of all blocks that have a search.
-    Its name has the values of the axes that separate questions.
+    It is named by the values on the axes that `question.choose` does not list.
     """
     members: dict[str, list[Candidate]] = {}
     for each in candidates:

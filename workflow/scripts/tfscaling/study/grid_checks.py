@@ -47,7 +47,7 @@ def check_blocks(
     Args:
         config: The configuration, whose recipes are checked already.
         recipe_variants: The variants of all recipes.
-        registries: The names that exist.
+        registries: The models, strategies, datasets and other names that exist.
 
     Raises:
         NotAllowed: For unknown names, impossible recipes and short runs, too many configurations,
@@ -78,7 +78,7 @@ def check_blocks(
 
 
 def _why_not_explained(point: Point, recipe: Recipe) -> str:
-    """Return why no run on one replica can explain the steps of a configuration; "" if one can.
+    """Return why `explain` cannot add a run on one replica for a configuration; "" if it can.
 
     Args:
         point: The configuration.
@@ -193,12 +193,12 @@ def _check_number_of_runs(config: Config, candidates: Sequence[Candidate]) -> No
 
 
 def _check_size(number: int, count: int, counted: str) -> None:
-    """Raise NotAllowed if the grid has more than RUNS_MAX runs or configurations up to a block.
+    """Raise NotAllowed if blocks of the grid have more than RUNS_MAX runs or configurations.
 
     Args:
-        number: Number of the block at which the count was reached, from 0.
-        count: Number of runs or configurations up to and including this block.
-        counted: What is counted, in words: runs or configurations.
+        number: Number of the last counted block, from 0; the error names it.
+        count: Number of runs or configurations in all blocks up to and including this block.
+        counted: What is counted, as the error names it, such as "runs".
     """
     if count > RUNS_MAX:
         rule = f"the grid has {count:,} {counted} up to this block; allowed: {RUNS_MAX:,}"
@@ -311,7 +311,10 @@ def _check_search(config: Config, members: Sequence[Candidate]) -> None:
 
 
 def _search_error(config: Config, number: int, key: str, value: object, rule: str) -> NotAllowed:
-    """Return an error about a key of block `number`'s search, or of the configuration's search.
+    """Return an error about a key of a search.
+
+    The error is about the `search` of the block if the block has one, else about the `search` of
+    the complete configuration.
 
     Args:
         config: The configuration.
@@ -339,7 +342,7 @@ def _check_short_runs(
         number: Number of the block, from 0.
         search: The search of the block.
         recipe_variants: The variants of all recipes.
-        registries: The names that exist.
+        registries: The models, strategies, datasets and other names that exist.
     """
     key = "stop_after_epochs" if search.stop_after_epochs else "stop_after_steps"
     value = getattr(search, key)

@@ -34,11 +34,13 @@ class PlannedRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """For a run on one replica that `explain` adds: the configurations whose steps it explains.
     Empty for runs of the grid."""
     smaller: str | None = None
-    """Folder of the configuration with the next smaller batch size of an axis of doublings: the run
-    is made only if all runs of that configuration fit in memory. null: no such condition."""
+    """If the batch size is an axis of doublings: folder of the configuration that differs only in
+    the next smaller batch size. The run is made only if the due runs of that configuration have
+    ended and most of them fit in memory. null: no such condition."""
     whole_epochs: int | None = None
-    """Epochs of the complete training, if the run has fewer `epochs` and is projected to them. null
-    for other runs, also with `stop_after_steps`: those are projected to the recipe's `epochs`."""
+    """Epochs of the complete training, if its time and cost are projected from this run with fewer
+    `epochs`. null for other runs, also with `stop_after_steps`: those are projected to the recipe's
+    `epochs`."""
     usd_per_node_hour: float | None = None
     """Price of one node with its GPUs for one hour, in US dollars; null if unknown."""
     peak_tflops: float | None = None
@@ -76,7 +78,8 @@ class SearchedPoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     Attributes:
         point: The configuration.
-        repeats: Number of its runs in the full grid, which savings refer to.
+        repeats: Number of its runs without a search: the block's `repeats`. The savings of a search
+            are relative to these runs.
         short: The configuration of its short runs; None without short runs.
     """
 
@@ -89,11 +92,12 @@ class PlannedSearch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """A search for the best configuration of one question.
 
     Attributes:
-        question: Name of the question: the values of the axes that separate questions.
+        question: Name of the question: the values on the axes that `question.choose` does not list.
         goal: The metric that is to be best.
         limits: Column of the tables → its limit in the question.
         indifference: Fraction below which a difference from the best does not matter.
-        trainings: Number of trainings that are planned with the answer; None if unknown.
+        trainings: Number of trainings for which the answer is needed, as in `question.trainings`;
+            None if not configured.
         search: The keys of the search in the configuration file.
         points: The configurations to choose from.
     """
@@ -108,7 +112,7 @@ class PlannedSearch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     @property
     def all_points(self) -> Iterator[Point]:
-        """The configurations of the search, each followed by the one of its short runs."""
+        """The configurations of the search, each followed by the one for its short runs, if any."""
         for each in self.points:
             yield each.point
             if each.short is not None:
@@ -116,7 +120,7 @@ class PlannedSearch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All planned runs, exclusions and searches of a study, and what their tables need."""
+    """All planned runs, exclusions and searches of a study, with the settings for its tables."""
 
     schema_version: int = SCHEMA_VERSION
     order_seed: int
@@ -131,7 +135,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     runs: tuple[PlannedRun, ...]
     """All runs of the grid; `grid.randomise_order` gives the order in which they start."""
     explaining: tuple[PlannedRun, ...] = ()
-    """The runs that `explain` adds: they are made and counted, but not compared."""
+    """The runs on one replica that the key `explain` adds: they are made and counted, but not
+    compared."""
     excluded: tuple[ExcludedConfiguration, ...]
     """The configurations that are not run."""
     searches: tuple[PlannedSearch, ...] = ()
@@ -188,6 +193,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class _Version(msgspec.Struct):
-    """The version of a manifest, decoded before the manifest itself."""
+    """The version in the file of a manifest; it is decoded before the other fields."""
 
     schema_version: int

@@ -23,8 +23,8 @@ from tfscaling.study.run_spec import Point
 def run_cost_usd(usd_per_node_hour: float | None, nodes: int, duration_s: float) -> float | None:
     """Return the cost of a run in US dollars; None without a price.
 
-    The price is prorated to seconds without a minimum charge: the cost of the training, not the
-    bill.
+    Each second is charged, without a minimum: the result is the cost of the training, which may
+    differ from the bill.
 
     Args:
         usd_per_node_hour: Price of a node and hour; None if unknown.
@@ -37,10 +37,10 @@ def run_cost_usd(usd_per_node_hour: float | None, nodes: int, duration_s: float)
 
 
 def check_keys(platforms: Mapping[str, Platform]) -> None:
-    """Check that the keys of each platform are possible, alone and together.
+    """Check that the value of each platform key is allowed, also together with the other keys.
 
     Raises:
-        NotAllowed: For the first key that is not.
+        NotAllowed: For the first value that is not.
     """
     for name, platform in platforms.items():
         container = platform.container
@@ -52,7 +52,7 @@ def check_keys(platforms: Mapping[str, Platform]) -> None:
 
 
 def _key_problems(platform: Platform) -> Iterator[tuple[str, str]]:
-    """Yield each wrong key of a platform, with what is allowed in words."""
+    """Yield (key, what is allowed in words) for each wrong key of a platform."""
     for key in platform.__struct_fields__:
         value = getattr(platform, key)
         if isinstance(value, str) and value.lower() in ("none", "null"):
@@ -78,7 +78,7 @@ def _key_problems(platform: Platform) -> Iterator[tuple[str, str]]:
 
 
 def _is_date(text: str) -> bool:
-    """Whether YYYY, YYYY-MM or YYYY-MM-DD is in the calendar, from 1970 on."""
+    """Return whether a text is a date from 1970 on, as YYYY, YYYY-MM or YYYY-MM-DD."""
     try:
         return datetime.date.fromisoformat(f"{text}-01-01"[:10]).year >= 1970
     except ValueError:
@@ -86,7 +86,7 @@ def _is_date(text: str) -> bool:
 
 
 def check_cluster(config: Config) -> None:
-    """Check that a platform of the grid is on the cluster of --config cluster=NAME.
+    """Check that a platform of the grid is on the cluster that --config cluster=NAME selects.
 
     With an unknown name no run would be selected, and the empty sweep would look like a success.
 
@@ -107,7 +107,7 @@ def check_cluster(config: Config) -> None:
 
 
 def _sbatch_options() -> dict[str, str]:
-    """Return key of a platform → sbatch option that gets its value; options without hyphens."""
+    """Return key of a platform → option of sbatch, without hyphens, that gets its value."""
     hints = sorted(typing.get_type_hints(Platform, include_extras=True).items())
     marks = [(key, mark) for key, hint in hints for mark in getattr(hint, "__metadata__", ())]
     extras = [(key, mark.extra or {}) for key, mark in marks]
@@ -163,7 +163,7 @@ def extra_options_problem(extra: str) -> str | None:
 
 
 def _is_managed_option(word: str) -> bool:
-    """Return whether this word of a command line sets one of MANAGED_OPTIONS."""
+    """Return whether a word of a command line sets an option that the workflow sets itself."""
     if word.startswith("--"):
         name = word[2:].partition("=")[0]
         return bool(name) and any(option.startswith(name) for option in MANAGED_OPTIONS)
@@ -224,12 +224,12 @@ def slurm_resources(platform: Platform, geometry: Geometry) -> dict[str, Resourc
     With the local launcher, the request is one task on one node: its ranks are processes there.
     `tasks` is the job's total, `gres` is per node.
 
-    The plugin omits requests that are 0 or "". Memory and GPUs that the platform does not request
-    have these values, so that no default of Snakemake limits a measurement. `tasks_per_gpu` is 0,
+    The plugin omits requests that are 0 or "". If the platform requests no memory or GPUs, their
+    values are 0 or "", so that no default of Snakemake limits a measurement. `tasks_per_gpu` is 0,
     so that the plugin does not derive tasks from GPUs. With an empty `mpi`, the shell runs in the
     batch step, and srun in train.py can use the complete allocation.
 
-    The result has no entry for other keys that the platform does not set.
+    Further keys of the platform have an entry only if they are set.
     """
     on_slurm = platform.launcher != "local"
     requested = geometry if on_slurm else Geometry(1, 1, geometry.gpus_per_node)

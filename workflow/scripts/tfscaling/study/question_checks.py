@@ -167,7 +167,7 @@ def _check_goal(config: Config, planned: Manifest, run_of_recipe: Mapping[str, P
 
 
 def _unreported_reason(metric: str, planned: Manifest) -> str:
-    """Return why no run of the grid can report a metric; "" if one may."""
+    """Return why no run of the grid can report a metric; "" if a run may report it."""
     runs = planned.runs
     if metric == "time_with_queue_s" and all(r.spec.measured.launcher == "local" for r in runs):
         return "runs on this machine wait in no queue"
@@ -237,7 +237,7 @@ def _limit_problems(
 ) -> Iterator[str]:
     """Yield why the limit of a metric is not allowed, as sentences for the user.
 
-    Only the first one is certain: each rule assumes that the limit keeps all rules before it.
+    Use only the first sentence: each check assumes that all checks before it found no problem.
 
     Args:
         name: The metric.

@@ -137,7 +137,7 @@ def _parameter_list_problems(recipe: Recipe) -> Iterator[NotAllowed]:
 
 
 def _check_qualities(config: Config) -> None:
-    """Raise NotAllowed for a quality without a direction, or a metric compared in two ways."""
+    """Raise NotAllowed for a quality without direction, or different definitions of one metric."""
     first: dict[str, tuple[str, Quality]] = {}
     # a recipe that no block names may compare a metric in another way
     used = {
@@ -158,7 +158,7 @@ def _check_qualities(config: Config) -> None:
 
 
 def fill_in_defaults(model: str, recipe: Recipe) -> Recipe:
-    """Return the recipe with loss, optimizer and its settings filled in where they are open.
+    """Return the recipe with defaults for loss, optimizer and its settings, where it sets none.
 
     A custom model may set its own loss and optimizer, which only a rank can determine: they are not
     filled in. A recipe with a program is returned unchanged.
@@ -190,16 +190,16 @@ def check_block(
     recipe_variants: variants.RecipeVariants,
     registries: Registries,
 ) -> None:
-    """Check the names in a block of the grid, and that its recipes are possible there.
+    """Check the names in a block of the grid, and that its recipes fit its models and strategies.
 
     Args:
         config: The configuration.
         number: Number of the block in the grid, from 0.
         recipe_variants: The variants of all recipes.
-        registries: The names that are allowed.
+        registries: The models, strategies, datasets and other names that exist.
 
     Raises:
-        NotAllowed: For the first unknown name, or key that is not possible in the block.
+        NotAllowed: For the first unknown name, or key of a recipe that does not fit.
     """
     block = config.grid[number]
     recipes = {
@@ -275,7 +275,7 @@ def _model_problems(
         number: Number of the block, from 0.
         recipe: The recipe.
         servers: The block's strategies that have parameter servers.
-        registries: The names that exist.
+        registries: The models, strategies, datasets and other names that exist.
     """
     is_custom, named = user_code.is_reference(model), f"model {model} of grid[{number}]"
     wrong = _error_factory(recipe)
@@ -323,7 +323,7 @@ def _pipeline_problems(
         dataset: Name of the pipeline's function.
         recipe: The recipe.
         servers: The block's strategies that have parameter servers.
-        registries: The names that exist.
+        registries: The models, strategies, datasets and other names that exist.
     """
     wrong = _error_factory(recipe)
     names = ", ".join(registries.datasets)
@@ -352,7 +352,7 @@ def _pipeline_problems(
 
 
 def _argument_problems(recipe: Recipe, named: Sequence[str]) -> Iterator[NotAllowed]:
-    """Yield an error for each parameter that no custom function takes, and each missing argument.
+    """Yield an error for each unknown parameter, and for each required argument that is missing.
 
     Args:
         recipe: The recipe with the parameters.
@@ -389,7 +389,7 @@ def _missing_arguments(function: str, recipe: Recipe) -> Iterator[NotAllowed]:
 
 
 def _misplaced_keys(recipe: Recipe) -> Iterator[NotAllowed]:
-    """Yield an error for each key that a recipe with a program, or without one, cannot have."""
+    """Yield an error for each key that only recipes with a program may have, or only others."""
     rule = "only a recipe with `program` has this key; allowed: leave it out"
     if recipe.program:
         rule = "the program does not get it; allowed: leave it out, and give it in `program`"
@@ -418,7 +418,11 @@ def _program_problems(recipe: Recipe) -> Iterator[NotAllowed]:
             yield NotAllowed(["parameters", key], value, f"no word of `program` names {named}")
     if dataset and (named := f"{{{DATASET_PLACEHOLDER}}}") not in text:
         yield wrong("dataset", f"no word of `program` names {named}, its path")
-    if dataset and user_code.is_pipeline(dataset) and user_code.prepare_function(dataset) is None:
+    if (
+        dataset
+        and user_code.is_pipeline(dataset)
+        and user_code.find_prepare_function(dataset) is None
+    ):
         rule = f"a pipeline without `{user_code.PREPARE}({user_code.FOLDER})` has no files"
         yield wrong("dataset", f"{rule}; allowed: leave it out")
     if recipe.patterns and recipe.observe != "output":
@@ -451,7 +455,9 @@ def _may_run_in_images(config: Config, block: Block) -> bool:
 
 
 def _missing_environment(config: Config, block: Block, recipe: Recipe) -> NotAllowed | None:
-    """Return an error if a recipe's environment has no Python; None if it has, or is in an image.
+    """Return an error if a recipe's environment has no Python; None otherwise.
+
+    None is also returned if the environment may be in a container's image.
 
     Args:
         config: The configuration.

@@ -122,7 +122,7 @@ class Registries(NamedTuple):
     launchers: Collection[str] = ()
 
     def dataset_name(self, model: str, recipe: Recipe) -> str:
-        """Return the dataset on which a recipe trains a model: the recipe's, or the model's own."""
+        """Return the dataset on which a recipe trains a model: its own, or the model's default."""
         dataset = recipe.dataset or self.models[model].dataset
         assert dataset is not None, "recipes.check_block refuses a model without a dataset"
         return dataset
@@ -183,7 +183,7 @@ def check_name(place: Place, name: str, registry: Collection[str]) -> None:
 
 
 def check_name_or_function(place: Place, name: str, registry: Iterable[str]) -> None:
-    """Raise NotAllowed for a name that neither the registry nor a custom function has.
+    """Raise NotAllowed unless a name is in the registry or is an existing custom function.
 
     Args:
         place: Place of the name in the configuration, for the error.

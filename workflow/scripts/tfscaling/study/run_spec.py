@@ -114,7 +114,8 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     repeat: int
     recipe: Recipe
     dataset: str | None
-    """The recipe's dataset, or else the model's own; null for programs without."""
+    """The recipe's dataset, or else the model's default dataset; null for a program without a
+    dataset."""
     seed: Annotated[int, Meta(description="Seed of weights and of the order of examples.")]
     trainer_version: Annotated[int, Meta(description="Version of the trainer's meaning.")]
     per_replica_batch_size: Annotated[int, Meta(ge=1, description="Examples per step.")]
@@ -163,7 +164,8 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         """Python that runs the ranks: a path, or a name that the rank's shell looks up.
 
         For a Keras model it is the Python of the recipe's `environment`. Without one, and for a
-        program, it is the platform's `python`. None without that: the workflow's own environment.
+        program, it is the platform's `python`. If neither is set, it is None: the ranks run in the
+        workflow's own environment.
         """
         if self.recipe.environment is not None and not self.recipe.program:
             return str(python_path(self.recipe.environment))
@@ -222,7 +224,10 @@ def python_path(environment: str) -> Path:
 
 
 def trainer_version(recipe: Recipe) -> int:
-    """Return the version of the code that runs a recipe: built-in trainer or program starter."""
+    """Return the version of the workflow's code that runs a recipe.
+
+    This is the version of the built-in trainer, or of the code that starts a program.
+    """
     return PROGRAM_VERSION if recipe.program else TRAINER_VERSION
 
 
@@ -256,8 +261,8 @@ _ALWAYS_WRITTEN = frozenset(
 def encode_spec(spec: RunSpec) -> str:
     """Return a specification as JSON; equal specifications give equal texts.
 
-    It is part of the text of a run's `request.json`, which is written only if this text changes. So
-    values that do not change the hash of a run are omitted, as in `flatten_parameters`.
+    The text is a part of the run's `request.json`, which is rewritten only if its text changes. So
+    keys that do not change the run's hash are omitted, as in `flatten_parameters`.
 
     Raises:
         strict_json.NotFiniteError: If a number is NaN or infinite.
@@ -362,16 +367,17 @@ def flatten_parameters(keys: Recipe | MeasuredKeys) -> dict[str, Value]:
     A key that was added later is omitted while it has its default, so that records without the key
     keep their hash.
     """
-    return dict(_flatten_kept(_ByIdentity(keys)))
+    return dict(_flatten_cached(_ByIdentity(keys)))
 
 
 class _ByIdentity:
-    """Keys of a recipe or platform, which cannot change, as a key of a cache.
+    """Key of a cache, for the keys of a recipe or platform: equal only for the same object.
 
-    Many runs share them, and to compare two of them would take as long as what the cache saves.
+    Many runs share an object, which is immutable. To compare the contents of two objects would take
+    as long as the computation that the cache saves.
 
     Args:
-        keys: The keys.
+        keys: The keys of the recipe or platform.
     """
 
     __slots__ = ("keys",)
@@ -380,17 +386,20 @@ class _ByIdentity:
         self.keys = keys
 
     def __hash__(self) -> int:
-        """Return a hash of the identity."""
+        """Return a hash of the identity of the object."""
         return id(self.keys)
 
     def __eq__(self, other: object) -> bool:
-        """Return whether both are the same object, which the cache keeps alive."""
+        """Return whether both have the same object.
+
+        The cache keeps the object alive, so that no other object gets its identity.
+        """
         return isinstance(other, _ByIdentity) and other.keys is self.keys
 
 
 @functools.lru_cache(maxsize=256)
-def _flatten_kept(identity: _ByIdentity) -> dict[str, Value]:
-    """Return what `flatten_parameters` returns; the result must not be changed."""
+def _flatten_cached(identity: _ByIdentity) -> dict[str, Value]:
+    """Return the result of `flatten_parameters`, from a cache; callers must not change it."""
     keys = identity.keys
     defaults = _field_defaults(type(keys))
     values: dict[str, Value] = {}
@@ -481,11 +490,12 @@ def run_path(axes: Mapping[str, str | int], hashed: str) -> str:
 
 
 class ModelToCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A model to build before its runs start, by two of these runs.
+    """A model that is built before its runs start, so that its errors are found early.
 
     Attributes:
-        spec: The run with the fewest tasks, for which the model is built.
-        largest: The run with the most workers and replicas, for which its input pipeline is read.
+        spec: The run for which the model is built: the one with the fewest tasks.
+        largest: The run for which its input pipeline is read: the one with the most workers and
+            replicas.
     """
 
     spec: RunSpec

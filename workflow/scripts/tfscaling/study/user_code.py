@@ -76,10 +76,10 @@ def is_pipeline(dataset: str) -> bool:
     return found is not None and CONTEXT in found.names
 
 
-def prepare_function(dataset: str) -> str | None:
+def find_prepare_function(dataset: str) -> str | None:
     """Return the name of the function that prepares a pipeline's files, `package.module:prepare`.
 
-    None if the module has no such function with an argument `folder`.
+    None if the pipeline's module has no such function, or its function has no argument `folder`.
     """
     name = f"{dataset.partition(':')[0]}:{PREPARE}"
     try:
@@ -321,7 +321,7 @@ class CustomCode(NamedTuple):
     def files(self) -> list[Path]:
         """Return the source files of the code, sorted, as paths relative to the project folder.
 
-        They include the project's files that they import.
+        The project's files that these files import are included.
         """
         found: set[Path] = set()
         for module in self._modules():
@@ -367,8 +367,9 @@ def code_of_functions(*names: str | None) -> CustomCode:
 def describe_differences(before: Checksums, now: Checksums) -> dict[str, str]:
     """Return file or package → a text, for each checksum or version that differs.
 
-    The text is `own/model.py (3f2a…, now 7c1b…)`, with 12 digits of each checksum. A file counts as
-    equal as well if `before` has the checksum of its bytes, comments included.
+    The text is `own/model.py (3f2a…, now 7c1b…)`, with 12 digits of each checksum. If `before` has
+    the checksum of all bytes of a file, comments included, the file counts as equal while its bytes
+    are unchanged.
     """
     names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
     names = [name for name in names if name not in now or before.get(name) != _file_sha256(name)]
@@ -397,7 +398,7 @@ def _is_installed(source: Path) -> bool:
 
 
 def _program_files(words: Sequence[str]) -> Iterator[tuple[Path, Path]]:
-    """Yield each file of the project in a command line, with the folder from which it imports.
+    """Yield (file, folder from which it imports) for each file of the project in a command line.
 
     The files are words of the command, or modules after `-m`.
     """

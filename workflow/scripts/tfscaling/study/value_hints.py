@@ -48,7 +48,7 @@ def hint_for_value(
         kinds: The JSON types that are allowed.
         place: Keys and indices from the top of the configuration to the value.
         is_option: Whether the value is from --config.
-        keys: The keys of a mapping that is allowed.
+        keys: The keys of the mapping, if a mapping is allowed.
 
     Returns:
         The hint, without a full stop; "" if none fits.
@@ -61,9 +61,13 @@ def hint_for_value(
 def _hint_by_type(
     value: Any, kinds: Collection[str], place: Sequence[str | int], is_option: bool
 ) -> str:
-    """Return how to write a value that has a wrong type; for a mapping, without its keys.
+    """Return the hint of `hint_for_value`, but without the keys of an allowed mapping.
 
-    The arguments are as in `hint_for_value`, which appends the keys.
+    Args:
+        value: The value in the configuration.
+        kinds: The JSON types that are allowed.
+        place: Keys and indices from the top of the configuration to the value.
+        is_option: Whether the value is from --config.
     """
     if isinstance(value, str) and is_option and set(kinds) & {"array", "object"}:
         return "write it in a file and not with --config"

@@ -53,7 +53,7 @@ def expand_recipe(name: str, recipe: Recipe) -> dict[str, Recipe]:
 
 
 def variants_by_recipe(recipes: Mapping[str, Recipe]) -> RecipeVariants:
-    """Return the variants of all recipes, by the names of recipes and of variants."""
+    """Return name of a recipe → name of a variant → the variant, as a recipe."""
     return {name: expand_recipe(name, recipe) for name, recipe in recipes.items()}
 
 

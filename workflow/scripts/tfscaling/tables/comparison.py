@@ -157,7 +157,7 @@ def _set_medians(row: PointRow, valid: Sequence[RunRow], diverged: Sequence[RunR
     Args:
         row: The row of a configuration.
         valid: Its valid runs.
-        diverged: Its runs that diverged. With any, ALL_RUNS_METRICS have no value.
+        diverged: Its runs that diverged. If there is one, ALL_RUNS_METRICS have no value.
     """
     reasons = []
     energy_of = {run.energy_of or "" for run in valid if is_known(run.energy_kwh)}
@@ -200,9 +200,10 @@ def all_runs_reached_target(row: Cells) -> bool:
 def find_baseline(row: PointRow, rows: Sequence[PointRow], baseline: AxisValues) -> PointRow | None:
     """Return the row that the speed-up of `row` is relative to; None if the grid has none.
 
-    An axis that `baseline` leaves open has the row's value (platform, model, strategy, recipe) or
-    the value with the fewest replicas (other axes). The baseline trains on the same kind of device,
-    unless `baseline` names gpus_per_node or a platform without such devices.
+    If `baseline` does not name the platform, model, strategy or recipe, the row's value is used. Of
+    the configurations that match, the one with the fewest replicas is returned. It trains on the
+    same kind of device as the row, unless `baseline` names gpus_per_node or a platform without such
+    devices.
 
     Args:
         row: The configuration to compare.
@@ -232,7 +233,7 @@ def _set_speedups(
 ) -> None:
     """Set the baseline of each row, and its speed-up and efficiencies.
 
-    The speed-up needs as many trained examples as the baseline has.
+    A row whose configuration trained more or fewer examples than its baseline gets no speed-up.
 
     Args:
         rows: The rows to complete.
@@ -340,14 +341,16 @@ def _set_speedup(row: PointRow, base: PointRow, points: Mapping[Point, list[RunR
 
 
 def replica_ratio(row: PointRow, base: PointRow) -> float:
-    """Return the number of replicas of the baseline divided by that number of a configuration."""
+    """Return the number of replicas of the baseline divided by the configuration's number."""
     assert row.replicas is not None
     assert base.replicas is not None
     return base.replicas / row.replicas
 
 
 def _set_weak_scaling(row: PointRow, base: PointRow, points: Mapping[Point, list[RunRow]]) -> None:
-    """Set throughput per replica relative to the baseline's, if batches per replica are equal.
+    """Set the weak scaling efficiency of a row, if its batch per replica equals the baseline's.
+
+    It is the throughput per replica divided by the baseline's, without start-up.
 
     Args:
         row: The row to complete.

@@ -31,21 +31,21 @@ _PART_SEPARATORS = re.compile(r"([-_+ .])")
 ColumnTexts = dict[str, list[str]]
 
 
-def console_table(table: pd.DataFrame, metrics: Sequence[str], asked: str) -> list[str]:
-    """Return the lines of the comparison for a terminal, and of a legend for its brackets.
+def console_table(table: pd.DataFrame, metrics: Sequence[str], goal: str) -> list[str]:
+    """Return the comparison as lines for a terminal, and a last line that explains its brackets.
 
     Status, runs, the goal's metric and the axes come first; axes are shortened to fit into WIDTH.
 
     Args:
         table: The comparison.
         metrics: The columns of the comparison to show, in order.
-        asked: The metric of the study's goal, the first metric that is shown.
+        goal: The metric of the study's goal, which is shown first.
     """
     rows = to_rows(PointRow, table)
     qualities = qualities_in_table(table)
-    if asked == QUALITY and len(qualities) == 1:
-        asked = next(iter(qualities.values())).metric
-    shown = [asked, *(name for name in metrics if name != asked)]
+    if goal == QUALITY and len(qualities) == 1:
+        goal = next(iter(qualities.values())).metric
+    shown = [goal, *(name for name in metrics if name != goal)]
     shown = [name for name in shown if name in table and any(is_known(row[name]) for row in rows)]
     axes = sorted(display.split_naming_columns(table)[0], key=lambda axis: axis not in _FIRST_AXES)
     heads = display.column_headings(table, ["status", "runs", *shown[:1], *axes, *shown[1:]])

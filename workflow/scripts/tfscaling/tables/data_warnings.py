@@ -46,7 +46,7 @@ class DataWarning(msgspec.Struct, frozen=True):
         kind: The key of the warning in RULES and in data_warnings.toml.
         severity: SERIOUS or LIMITED.
         text: A sentence for tables.
-        short: A few words for the foot of an exported plot.
+        short: A few words for the top of the page and below exported plots.
         points: The configurations that it concerns.
         runs: Number of runs that it concerns; all runs of `points` if it is not about single runs.
     """
@@ -97,7 +97,7 @@ class StudyData:
         measured: `points` with at least one valid run.
         all_runs: The rows of all runs.
         valid: The rows of valid runs.
-        ended: The rows of runs that have a record, valid or diverged.
+        ended: The rows of valid and diverged runs.
     """
 
     def __init__(
@@ -142,7 +142,8 @@ class StudyData:
 
         Args:
             concerned: The runs that the finding concerns.
-            among: All runs that could have been concerned, by default the ones with a record.
+            among: All runs that could have been concerned; None for all valid and diverged
+                runs.
             **named: Values for the placeholders of the warning's texts.
         """
         points = tuple(dict.fromkeys(point_of(run) for run in concerned))
@@ -236,7 +237,7 @@ def _find_out_of_memory(tables: StudyData) -> Finding:
 
 
 def _find_simulated_nodes(tables: StudyData) -> Finding:
-    """Find runs on several nodes that fewer machines simulated, with too few CPUs.
+    """Find runs on several nodes that fewer machines simulated, with too few or unknown CPUs.
 
     The local launcher and a virtual cluster start nodes as processes.
     """
@@ -342,9 +343,10 @@ def _find_wide_scatter(tables: StudyData) -> Finding:
 
 
 def _find_untrained_programs(tables: StudyData) -> Finding:
-    """Find program runs that report no training and are far shorter than others.
+    """Find program runs that may have trained nothing, because they are far too short.
 
-    They are compared with the longest such run of the same configuration.
+    Only runs that report neither a training time nor a loss are checked. Each is compared with the
+    longest such run of its configuration.
     """
     silent = (r for r in tables.valid if not is_known(r.train_time_s) and not is_known(r.loss))
     timed = group_by_point(run for run in silent if is_known(run.execution_time_s))
@@ -522,7 +524,7 @@ def find_warnings(
 
 
 def make_footnotes(warnings: Sequence[DataWarning]) -> list[str]:
-    """Return the foot of an exported plot: a list of one text with all warnings; [] without any."""
+    """Return [all warnings in one text], which exported plots have below; [] without warnings."""
     return [f"warnings: {'; '.join(warning.short for warning in warnings)}"] if warnings else []
 
 
@@ -530,7 +532,7 @@ class _WarningsFile(msgspec.Struct, frozen=True):
     """The content of warnings.json.
 
     Attributes:
-        schema_version: Version of the file's form.
+        schema_version: Version of the file's format.
         warnings: The warnings, serious ones first.
     """
 
@@ -547,6 +549,6 @@ def read_warnings(path: Path) -> list[DataWarning]:
     """Read the warnings in a file warnings.json.
 
     Raises:
-        InputError: If the file cannot be read, or has another form or version.
+        InputError: If the file cannot be read, or has another format or version.
     """
     return program_errors.read_json(path, _WarningsFile).warnings

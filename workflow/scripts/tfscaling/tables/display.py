@@ -129,7 +129,7 @@ def format_cell(name: str, row: Cells) -> str:
 
 
 class BracketKind(enum.Enum):
-    """What the brackets after a configuration's value hold, and what its error bars show."""
+    """What the brackets after a configuration's value contain, and what its error bars show."""
 
     #: The confidence interval of the median, or of the ratio of medians.
     MEDIAN_INTERVAL = enum.auto()
@@ -140,7 +140,7 @@ class BracketKind(enum.Enum):
 
 
 def bracket_kind(name: str, row: Cells) -> BracketKind | None:
-    """Return what the brackets of a configuration's metric hold; None if it has no brackets.
+    """Return what the brackets after a metric's value contain; None if it has no brackets.
 
     Args:
         name: The metric.
@@ -173,7 +173,7 @@ def bracket_legend(kinds: Collection[BracketKind]) -> str:
     """Return the explanation of the brackets in a table; "" without brackets.
 
     Args:
-        kinds: All that brackets in the table hold.
+        kinds: What brackets in the table contain.
     """
     parts = []
     if BracketKind.MEDIAN_INTERVAL in kinds:
@@ -203,9 +203,9 @@ def _interval_or_range(name: str, row: Cells) -> tuple[float | None, float | Non
 
 
 def _distinguishing_decimals(value: float, low: float, high: float) -> int:
-    """Return the number of decimals that shows an interval's ends as different numbers.
+    """Return how many decimals the ends of an interval need to be written as different numbers.
 
-    It is less where the value would get more than three significant digits.
+    The result is lower if the value would otherwise have more than three significant digits.
 
     Args:
         value: The value.
@@ -226,7 +226,7 @@ def format_metric(metric: str, row: Cells, is_for_many: bool = True) -> str:
     Args:
         metric: The metric's name.
         row: The configuration's row.
-        is_for_many: Whether costs below ten cents are given in US dollars per 1,000 runs.
+        is_for_many: Whether a cost below ten cents is given per 1,000 runs instead of per run.
     """
     if metric == FINISH_TIME:
         times_s = [row[f"{metric}{end}"] for end in ("", "_low", "_high")]
@@ -322,10 +322,10 @@ def format_ratio(difference: Difference) -> str:
 
 
 def disadvantage_noun(metric: Metric) -> str:
-    """Return what a configuration with a worse quality has, after the ratio of both.
+    """Return the words after the ratio of a worse quality to the best: "1.50 times `the error`".
 
-    It has 1.50 times `the error`, where the best value is known; else `the perplexity`, or, if the
-    metric is better the higher, `less bleu`.
+    They are `the error` if the metric has a best possible value, such as 1 for an accuracy.
+    Otherwise they have the metric's title: `the perplexity`, or `less bleu` if higher is better.
     """
     if metric.best is not None:
         return "the error"
@@ -334,15 +334,16 @@ def disadvantage_noun(metric: Metric) -> str:
 
 
 def best_value_noun(metric: Metric) -> str:
-    """Return with what a bound compares a quality: `the least error`, or `the best bleu`.
+    """Return the words after a bound on a quality: "within 2.1% of `the best bleu`".
 
-    The bound is a fraction of the error where the best value is known, else of the value.
+    They are `the least error` if the metric has a best possible value: the bound is then a fraction
+    of the error. Otherwise it is a fraction of the value.
     """
     return f"the best {metric.title}" if metric.best is None else "the least error"
 
 
 def format_disadvantage(difference: Difference, metric: Metric) -> str:
-    """Describe a difference: `1.50 times (1.40–1.60) the error`.
+    """Describe how much worse a quality is: `1.50 times (1.40–1.60) the error`.
 
     Without a ratio it is `0.1000 (0.0900–0.1100) more error`. For a metric whose higher values are
     better, but which has no best value, it is `1.50 times (1.40–1.60) less`.
@@ -360,7 +361,7 @@ def format_disadvantage(difference: Difference, metric: Metric) -> str:
 
 
 def measured_time_text(row: Cells, imported_from: str = "") -> str:
-    """Return between which events the execution time of a configuration is measured, in words.
+    """Return in words at which events the execution time of a configuration begins and ends.
 
     Args:
         row: The configuration.
@@ -416,8 +417,8 @@ def axis_text(axis: str, point: Cells) -> str:
 def varying_axes(rows: Sequence[Cells]) -> list[str]:
     """Return the axes that names of configurations need: those in which these rows differ.
 
-    Pass them to `point_name`, which names nodes and GPUs in any case. If each platform has a single
-    number of GPUs per node, gpus_per_node is not among them: the platform implies it.
+    The result is an argument of `point_name`, which names nodes and GPUs in any case. It lacks
+    gpus_per_node if each platform has a single number of GPUs per node.
     """
     found = [axis for axis in _OPTIONAL_AXES if len({str(row[axis]) for row in rows}) > 1]
     if len({(row["platform"], row[GPUS]) for row in rows}) == len(
@@ -523,11 +524,17 @@ class TextTable:
 
 
 def column_headings(table: pd.DataFrame, names: Sequence[str]) -> dict[str, str]:
-    """Return column → its heading, for these columns of a table of configurations.
+    """Return column → its heading, for columns of a table of configurations.
 
-    If all rows have the same quality, the heading of the column `quality` is its metric and unit;
-    the column is omitted if that metric has a column itself. If rows have different qualities, its
-    heading is `quality`, and further columns have the metric and unit of each row.
+    The heading is the name of the column, except for the column `quality`:
+
+    - If all rows have the same quality metric, its heading is the metric with its unit. The column
+      is left out if `names` has this metric, too.
+    - If metrics differ between rows, the result has further columns for metric and unit.
+
+    Args:
+        table: The table.
+        names: Names of the columns.
     """
     found = qualities_in_table(table) if QUALITY in names else {}
     heads: dict[str, str] = {}
@@ -576,9 +583,9 @@ class Markdown(str):
 
 
 def escape_markdown(text: str) -> str:
-    """Return a text as one line of Markdown that shows it: it has no HTML and no emphasis.
+    """Return a text as one line, in which no character is read as Markdown or HTML.
 
-    Code spans remain, as sentences name keys in them.
+    Code spans are kept: sentences name keys in them.
     """
     line, parts, end = join_lines(text), [], 0
     for code in _CODE_SPAN.finditer(line):
@@ -589,7 +596,7 @@ def escape_markdown(text: str) -> str:
 
 
 def _markdown_cell(text: str) -> str:
-    """Return a text as the cell of a table in Markdown, where a bar would end it."""
+    """Return a text escaped for a cell of a Markdown table; `Markdown` is returned unchanged."""
     return text if isinstance(text, Markdown) else escape_markdown(text).replace("|", "\\|")
 
 
@@ -610,9 +617,9 @@ def to_markdown(shown: TextTable, level: int = 1) -> str:
 
 
 def insert_warnings(page: str, warnings: Sequence[str]) -> str:
-    """Return a Markdown page with warnings below its first heading.
+    """Return a Markdown page with warnings below its first line, the heading.
 
-    At most a few come before the table; the others are added at the end.
+    At most _WARNINGS_ABOVE_MAX warnings are placed there; further ones are at the end of the page.
     """
     heading, _, rest = page.strip().partition("\n")
     texts = [f"- **Warning:** {escape_markdown(warning)}" for warning in warnings]
@@ -626,7 +633,7 @@ def split_paragraphs(text: str) -> tuple[str, ...]:
 
 
 def fill_notes(template: str, **values: object) -> tuple[str, ...]:
-    """Fill templates/<template>.j2 of this package with values; return its paragraphs."""
+    """Return the paragraphs of the template `<template>.j2` of this package, filled with values."""
     found = load_templates(Path(__file__).parent).get_template(f"{template}.j2")
     return split_paragraphs(found.render(values))
 

@@ -40,9 +40,10 @@ class NodeEffect(NamedTuple):
         runs: Number of runs that used it.
         factor: Time with the node divided by time without it; effects of other slow nodes are
             removed.
-        low: Lower end of the factor's interval, which holds for all nodes together.
+        low: Lower end of the factor's interval. With 95 % confidence, the intervals of all nodes
+            together contain the true factors.
         high: Upper end of this interval.
-        is_slow: Whether the complete interval is above 1.
+        is_slow: Whether the search for slow nodes has found the node to be significantly slow.
     """
 
     node: str
@@ -59,10 +60,10 @@ def estimate_node_effects(
     nodes_of_runs: Sequence[Collection[str]],
     times_s: Sequence[float],
 ) -> list[NodeEffect]:
-    """Return the effect of each node that the runs determine, in the nodes' order.
+    """Return the effect of each node that the runs determine, sorted by the name of the node.
 
-    A node that served all runs of its configurations or of its repeats has no result. The result is
-    empty with fewer than REPEATS_MIN repeats.
+    A node has no result if it was used by all runs of its configurations or of its repeats. The
+    list is empty with fewer than REPEATS_MIN repeats.
 
     Args:
         configurations: The configuration of each run.
@@ -184,7 +185,7 @@ class _NodeRegression:
         return float(scipy.special.stdtrit(freedom, 1 - tail))
 
     def _center(self, values: Array) -> Array:
-        """Return values of runs less the parts that configurations and repeats explain, (runs,).
+        """Subtract from values of runs the parts that configurations and repeats explain; (runs,).
 
         Args:
             values: A value for each run.
@@ -228,10 +229,11 @@ class _NodeRegression:
         return _EffectEstimate(float(solution[-1]), float(error), freedom)
 
     def _find_next_slow(self) -> tuple[int, ...]:
-        """Return the indices of the nodes that are to be added to the slow ones.
+        """Return the index of the next slow node, or the indices of a pair of slow nodes.
 
-        It is one node that is significantly slow by itself. If there is none, it is a pair of
-        nodes: each is significantly slow if the other is assumed to be slow. Else ().
+        A single node is significantly slow by itself. If no such node exists, pairs are tested:
+        each node of a pair is significantly slow if the other is assumed to be slow. The result is
+        () if neither is found.
         """
         rest = [n for n in range(len(self.nodes)) if n not in self.slow_nodes]
         found: dict[tuple[int, ...], float] = {(n,): self._significant_t(n) for n in rest}
@@ -247,16 +249,17 @@ class _NodeRegression:
         return best if found.get(best) else ()
 
     def _significant_t(
-        self, place: int, with_it: int | None = None, tests: int | None = None
+        self, place: int, assumed_slow: int | None = None, tests: int | None = None
     ) -> float:
         """Return Student's t of a node's slowness if it is significant, else 0.
 
         Args:
             place: Index of the node.
-            with_it: Index of another node that is taken for slow, too; None for none.
+            assumed_slow: Index of another node that is assumed to be slow in addition to
+                `slow_nodes`; None for none.
             tests: Number of simultaneous tests, as for `t_quantile`.
         """
-        others = [*self.slow_nodes, *([] if with_it is None else [with_it])]
+        others = [*self.slow_nodes, *([] if assumed_slow is None else [assumed_slow])]
         estimate = self.effect_of_last([*others, place])
         if estimate is None or estimate.t <= self.t_quantile(estimate.freedom, tests):
             return 0.0

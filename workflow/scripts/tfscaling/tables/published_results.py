@@ -56,8 +56,8 @@ class PublishedPoint(msgspec.Struct, frozen=True):
 class Training(NamedTuple):
     """The parameters that determine a trained model; two results are comparable if they are equal.
 
-    The last fields are seldom published. Except for model, dataset and batch size, the fields are
-    keys of the recipe.
+    Fields with a default are seldom published: published results have the default. Except for
+    model, dataset and batch size, the fields are keys of the recipe.
     """
 
     model: str
@@ -97,7 +97,7 @@ class PublishedResult(PublishedPoint, frozen=True):
         execution_time_s: Time of the run in seconds.
         loss: Loss after the last epoch, on the training data.
         accuracy: Accuracy after the last epoch, as a fraction.
-        source: Where the result was published.
+        source: The publication with the result.
     """
 
     cloud: str
@@ -167,8 +167,12 @@ def read_published(path: Path | str | None) -> list[PublishedResult]:
 def check_file(path: str | None, sources: Sources = ()) -> None:
     """Check that the configured file of published results exists and can be read.
 
+    Args:
+        path: The file; None if the configuration names none, which is allowed.
+        sources: The files of the configuration, for messages.
+
     Raises:
-        ConfigError: If not.
+        ConfigError: The file is missing or wrong.
     """
     if path is not None and not Path(path).is_file():
         reason = "it is no file" if Path(path).exists() else f"no such file in {Path.cwd()}"

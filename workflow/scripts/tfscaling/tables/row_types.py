@@ -32,9 +32,11 @@ _BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "pattern"
 class Cells(Protocol):
     """A row whose cells are read by column name: a mapping or a `TypedRow`."""
 
-    def __getitem__(self, column: str, /) -> Any: ...
+    def __getitem__(self, column: str, /) -> Any:
+        """Return the cell of a column."""
 
-    def __contains__(self, column: object, /) -> bool: ...
+    def __contains__(self, column: object, /) -> bool:
+        """Return whether the row has a column of this name."""
 
 
 class TypedRow:
@@ -58,9 +60,10 @@ class Column:
     Attributes:
         unit: Unit of the numbers; "" for pure numbers and texts.
         format: Format of texts by JSON Schema, such as date-time; "" for any text.
-        is_whole: Whether integers are written without a decimal point in a column with empty cells.
+        is_whole: Whether the column has integers that are written without a decimal point although
+            other cells are empty.
         may_be_empty: Whether the empty text is a value.
-        description: The text below the field of the row type.
+        description: The string literal below the field in the row type, for the reference.
         rules: JSON schema of the values, from the type of the field.
     """
 
@@ -89,7 +92,8 @@ class Column:
 def columns(kind: type[msgspec.Struct]) -> dict[str, Column]:
     """Return name of a column → its description, for a row type, in the table's order.
 
-    Inherited fields follow the field that the type names as `inherited_after`.
+    Fields of base classes come first, or after the field that the attribute `inherited_after` of
+    the row type names.
     """
     return {
         key: each for name in field_order(kind) for key, each in field_columns(kind, name).items()
@@ -103,7 +107,7 @@ def _type_hints(kind: type[msgspec.Struct]) -> dict[str, Any]:
 
 
 def field_order(kind: type[msgspec.Struct]) -> list[str]:
-    """Return the names of a row type's fields in the table's order."""
+    """Return the names of a row type's fields, also inherited ones, in the table's order."""
     own = [name for name in kind.__struct_fields__ if name in kind.__annotations__]
     bases = [base for base in kind.__bases__ if issubclass(base, msgspec.Struct)]
     inherited = (
@@ -312,17 +316,17 @@ class RunRow(RunMetrics, TypedRow):
     slowest_rank: FromZero | None = None
     """The rank with the longest computation; null where it was not measured."""
     slowest_host: str | None = None
-    """Host of the slowest rank."""
+    """Host of the slowest rank; null where slowest_rank is null."""
     clock_offset_max_s: Seconds = NAN
-    """Largest offset of a rank's clock from the launcher's; null if none answered."""
+    """Largest difference between a rank's clock and the launcher's; null if no rank measured it."""
     clock_uncertainty_max_s: Seconds = NAN
-    """Largest uncertainty of a rank's clock offset."""
+    """Largest uncertainty of such a difference; null if no rank measured it."""
     cpu_model: str | None = None
     """Processor. Values that differ between ranks are separated by "; "; null without a record."""
     cpu_mhz: Annotated[float, Column("MHz")] = NAN
-    """Lowest clock rate of the processor on any host; null without a record."""
+    """Lowest clock rate of the processor on any host; null if no host reports it."""
     cpus_online: Annotated[Positive | None, Column("CPUs")] = None
-    """Fewest CPUs of any host; null without a record."""
+    """Number of CPUs of the host with the fewest; null if no host reports it."""
     memory_gb: str | None = None
     """Memory of a host in GB, as text. Values that differ between ranks are separated by "; "; null
     without a record."""
@@ -373,7 +377,7 @@ class RunRow(RunMetrics, TypedRow):
 
 
 class EpochRow(msgspec.Struct):
-    """A row of epochs.csv: one epoch of a run that has a record."""
+    """A row of epochs.csv: one epoch of a run that has a record and is not a short run."""
 
     platform: str
     model: str
@@ -387,7 +391,8 @@ class EpochRow(msgspec.Struct):
     epoch: Positive
     """Number of the epoch, from 1."""
     loss: float
-    """Training loss: mean over the epoch's examples while they are trained; null if not finite."""
+    """Training loss: mean over the epoch's examples while they are trained; null if it is not
+    finite or a program reports none."""
     accuracy: float
     """Training accuracy: mean over the epoch's examples while they are trained; null if not
     measured."""
@@ -398,7 +403,7 @@ class EpochRow(msgspec.Struct):
     test_accuracy: float
     """Accuracy on held-out examples after the epoch; null where it was not evaluated."""
     evaluation_time_s: Seconds
-    """Time of the evaluation after the epoch."""
+    """Time of the evaluation after the epoch; null where it was not measured."""
 
 
 class TableRow(TypedRow, msgspec.Struct):

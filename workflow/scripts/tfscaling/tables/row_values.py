@@ -54,14 +54,15 @@ def qualities_in_table(table: pd.DataFrame) -> dict[str, Quality]:
 
 
 def metric_of(name: str, row: Cells) -> Metric:
-    """Return the metric in a column of a row; for the column `quality` the row's quality metric."""
+    """Return the metric that a column has; for the column `quality`, the row's quality metric."""
     return quality_metric(quality_of(row)) if name == QUALITY else METRICS[name]
 
 
 def run_count_column(name: str) -> str:
-    """Return the column with the number of runs that a configuration's metric is computed from.
+    """Return the column that has the number of runs over which a metric's median is computed.
 
-    It is `runs` for results, and `runs_timed` for times, rates and costs, which resumed runs lack.
+    It is `runs` for results of a training, such as the loss, and `runs_timed` for times, rates and
+    costs, which some valid runs lack (see `untimed_reason`).
     """
     return "runs" if name in (*RESULT_METRICS, QUALITY) else "runs_timed"
 
@@ -132,7 +133,7 @@ def missing_energy_parts(row: Cells, rows: Iterable[Cells]) -> str:
 
 
 def axis_columns(point: Point) -> dict[str, str | int]:
-    """Return the columns of a configuration's axes; tasks_per_node is a text, such as "2+1"."""
+    """Return axis → its cell in tables, for a configuration; tasks_per_node is a text, as "2+1"."""
     return {**point.axes, "tasks_per_node": str(point.tasks_per_node)}
 
 

@@ -28,7 +28,10 @@ _comparable_facts = operator.attrgetter(
 
 
 def set_environment(row: RunRow, record: RunRecord) -> None:
-    """Set the columns of a row's environment from its record, except `shared_with`."""
+    """Set the row's columns on hosts, software, clocks and data from its record.
+
+    The exception is `shared_with`, which depends on other runs.
+    """
     environment, ranks = record.environment, record.ranks
     machines = dict.fromkeys(rank.host_facts.machine for rank in ranks)
     facts = _distinct_hosts(ranks)

@@ -65,7 +65,7 @@ def set_target_results(
         run: The planned run.
         record: Its record.
         targets: Quality metric → the value to reach.
-        is_timed: Whether its times are compared.
+        is_timed: Whether its times count, by `has_compared_times`.
     """
     quality, warnings = run.spec.recipe.quality, []
     # a program that reports nothing of its training did not have to
@@ -83,20 +83,21 @@ def set_target_results(
 
 
 def set_measurements(
-    row: RunRow, run: PlannedRun, record: RunRecord, whole: ProjectedTraining | None
+    row: RunRow, run: PlannedRun, record: RunRecord, projected: ProjectedTraining | None
 ) -> None:
     """Set metrics and costs of a valid run.
 
-    For a short run they are projected to the complete training, without quality.
+    For a short run, times and costs are projected to the complete training; quality is not set.
 
     Args:
         row: The row to complete.
         run: The planned run.
         record: Its record.
-        whole: The projected training; None if the record is of the complete training.
+        projected: The complete training, projected from a short run; None if the run trained
+            completely.
     """
-    if whole is not None and record.short_run is not None:
-        _set_projections(row, run, record, record.short_run, whole)
+    if projected is not None and record.short_run is not None:
+        _set_projections(row, run, record, record.short_run, projected)
         return
     is_timed = has_compared_times(run, record)
     row.untimed_reason = None if is_timed else "resumed"
@@ -117,9 +118,10 @@ def set_measurements(
 
 
 def _remove_metrics_of_last_job(row: RunRow) -> None:
-    """For a resumed or a short run, set metrics to NaN that are of its last job only.
+    """Set to NaN the metrics that cover only the last job of a run, such as energy.
 
-    Such as energy: earlier jobs are not in it, and the complete training takes more.
+    Callers use it for resumed runs, whose earlier jobs are missing in these metrics, and for short
+    runs, whose complete training takes more.
     """
     for name in RUN_METRICS:
         if METRICS[name].is_of_last_job:
@@ -165,33 +167,36 @@ def _cost_usd(run: PlannedRun, time_s: float) -> float:
 
 
 def _set_projections(
-    row: RunRow, run: PlannedRun, record: RunRecord, short: ShortRun, whole: ProjectedTraining
+    row: RunRow, run: PlannedRun, record: RunRecord, short: ShortRun, projected: ProjectedTraining
 ) -> None:
-    """Set times and costs of a short run's row to their projections to the complete training.
+    """Set times and costs of a short run's row to the projected ones of the complete training.
+
+    They stay empty if the steps of the short run still change.
 
     Args:
         row: The row to complete.
         run: The planned run.
         record: Its record.
         short: The short run in the record.
-        whole: The projected training.
+        projected: The complete training, projected from it.
     """
     row.examples_trained = short.examples_of_whole
-    if not whole.trend.is_over:
+    if not projected.trend.is_over:
         row.untimed_reason = "not steady"
         return
-    _set_metrics(row, replace(record, phases=whole.phases), TIME_METRICS)
+    _set_metrics(row, replace(record, phases=projected.phases), TIME_METRICS)
     _remove_metrics_of_last_job(row)
     row.cost_usd = _cost_usd(run, row.execution_time_s)
     _set_hours(row, run, record)
     row.projected_from_steps, row.projected_to_steps = short.steps, short.steps_of_whole
-    row.projection_error_s = number_or_nan(whole.error_s)
+    row.projection_error_s = number_or_nan(projected.error_s)
 
 
 def has_compared_times(run: PlannedRun, record: RunRecord) -> bool:
-    """Return whether a run's times are compared.
+    """Return whether the times of a run count, that is, enter medians and comparisons.
 
-    A resumed run needs `compare_resumed` in its recipe, and a known time of earlier training.
+    Times of a resumed run count only if its recipe has `compare_resumed` and the time of the
+    earlier training is known.
     """
     resumed = record.resumed
     can_be = run.spec.recipe.compare_resumed

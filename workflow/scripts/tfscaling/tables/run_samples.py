@@ -16,7 +16,10 @@ from tfscaling.tables.row_values import group_by, metric_of, points_of
 
 
 def read_samples(runs: pd.DataFrame) -> Samples:
-    """Return the values of all runs in a table of runs, for comparisons."""
+    """Return the metrics of the runs that have a result, as samples for statistics.
+
+    For each configuration, they also have the numbers of runs by status and of failed attempts.
+    """
     counted = runs[runs["status"].isin([*RESULTS])]
     names = [name for name in METRICS if name in counted]
     measured = {name: counted[name].to_numpy(float, na_value=math.nan) for name in names}

@@ -58,9 +58,9 @@ class _RunResult(NamedTuple):
 
     Attributes:
         row: The row.
-        epochs: The epochs of the record.
+        epochs: The epochs of the record; () for a short run.
         data: The prepared data that it read; None if unknown.
-        before_s: Training time of earlier attempts that the record continues, in seconds.
+        before_s: Seconds of training in earlier attempts, which the run of the record continued.
         steady: The steps and durations of the epochs after the first, if a longer training is
             projected from them; else ().
     """
@@ -79,11 +79,11 @@ def run_tables(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Make the tables of runs and of epochs from the records of planned runs.
 
-    The first table has one row per planned run, the second one row per epoch of each record. Extra
-    repeats of a search have a row once they were started. For a record that was made
-    by older code or from older data, the row has the status `stale`, a reason and the record's
-    path: it is only replaced on request. If a valid run has no
-    quality, or reached a target at an unknown time, `warnings` has the reason.
+    The first table has one row per planned run, the second one row per epoch of each record; epochs
+    of short runs are left out. Extra repeats of a search have a row only once they were started. If
+    a record was made by older code or from older data, its row has the status `stale`, a reason and
+    the path of the record. If a valid run has no quality, or reached a target at an unknown time,
+    `warnings` has the reason.
 
     Args:
         planned: The runs of the manifest.
@@ -104,7 +104,7 @@ def run_tables(
     )
     for run, (row, of_run, _, before_s, _), reason in zip(planned, read, other_data, strict=True):
         if reason:
-            row, of_run = row_without_record(run, RunState.STALE, reason, row.record), ()
+            row, of_run = row_of_planned_run(run, RunState.STALE, reason, row.record), ()
         if run.extra_repeat and row.status == RunState.MISSING:
             continue  # a repeat that its point did not need, or not yet
         _add_failed_attempts(run, row, runs_dir, before_s)
@@ -235,14 +235,14 @@ def _read_run(
     try:
         found = run_states.find_record(run.spec, folder)
     except run_record.RecordError as error:
-        return _RunResult(row_without_record(run, RunState.FAILED, str(error)))
+        return _RunResult(row_of_planned_run(run, RunState.FAILED, str(error)))
     if found is None:
         return _run_without_record(run, runs_dir)
     path, record = found
     failed = "" if path.parent == folder else _failed_rerun_note(folder, record.attempt)
     if reason := run_states.describe_code_change(run.spec, record):
         reason = f"{failed}; attempt {record.attempt} was {reason}" if failed else reason
-        return _RunResult(row_without_record(run, RunState.STALE, reason, str(path)))
+        return _RunResult(row_of_planned_run(run, RunState.STALE, reason, str(path)))
     if isinstance(record, DoesNotFit):
         return _RunResult(_out_of_memory_row(run, record, path), data=record.environment.dataset)
     notes = (failed,) if failed else ()
@@ -257,7 +257,7 @@ def _out_of_memory_row(run: PlannedRun, record: DoesNotFit, path: Path) -> RunRo
         record: Its record.
         path: The file of the record.
     """
-    row = row_without_record(run, RunState.DOES_NOT_FIT, record.reason, str(path))
+    row = row_of_planned_run(run, RunState.DOES_NOT_FIT, record.reason, str(path))
     row.attempt = record.attempt
     for name in ("wall_time_s", "rank_memory_gb", "gpu_memory_gb", "memory_limit_gb"):
         setattr(row, name, number_or_nan(getattr(record, name)))
@@ -272,7 +272,7 @@ def _run_without_record(run: PlannedRun, runs_dir: Path) -> _RunResult:
         change := run_states.describe_nearest_change(run.spec, runs_dir)
     ):
         why += f"; {NEAREST_RECORD}: {change}"
-    row = row_without_record(run, status, why)
+    row = row_of_planned_run(run, status, why)
     if status == RunState.FAILED:
         row.failed_too_often = attempts.failed_too_often(folder)
     return _RunResult(row)
@@ -307,7 +307,7 @@ def _run_with_record(
         notes: Warnings that the row has in addition to the record's warnings.
         steady_from: Number of epochs, not counting the first, that are not steady yet.
     """
-    row = row_without_record(run, RunState(record.validity.status), record.validity.reason)
+    row = row_of_planned_run(run, RunState(record.validity.status), record.validity.reason)
     warnings = [*notes, *record.warnings]
     if not (is_timed := has_compared_times(run, record)):
         warnings.append("its times are excluded from comparisons: see compare_resumed")
@@ -341,15 +341,17 @@ def _run_with_record(
     return _RunResult(row, of_whole, record.environment.dataset, before_s, steady)
 
 
-def row_without_record(
+def row_of_planned_run(
     run: PlannedRun, status: RunState, reason: str, record: str | None = None
 ) -> RunRow:
-    """Return a row with the facts about a planned run that need no record.
+    """Return a row with the axes, batch sizes, quality metric and price of a planned run.
+
+    All columns that come from a record have their defaults.
 
     Args:
         run: The run.
         status: Its status.
-        reason: Why it does not count.
+        reason: Why it does not count; "" if it does.
         record: Path of its record; None without one.
     """
     spec, point = run.spec, run.spec.point

@@ -32,7 +32,7 @@ PARQUET_ADVICE = "export: parquet needs pyarrow, which is not installed here: ma
 
 
 def row_dicts(table: pd.DataFrame, columns: Iterable[str] | None = None) -> list[dict[str, Any]]:
-    """Return the rows of a table as dictionaries.
+    """Return the rows of a table as dictionaries: column → cell.
 
     Args:
         table: The table.

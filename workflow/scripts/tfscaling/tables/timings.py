@@ -84,7 +84,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def axes(self) -> dict[str, Any]:
-        """Axis → value for the axes with a cell in this row: the nodes first, then `_DEFAULTS`."""
+        """Axis → value, for the nodes and for those axes in `_DEFAULTS` that the row has."""
         named = {name: getattr(self, name) for name in ("nodes", *_DEFAULTS)}
         return {name: value for name, value in named.items() if value is not None}
 
@@ -166,7 +166,7 @@ def _parse_row(where: str, line: Mapping[str | None, Any]) -> Timing:
 
 
 def _count_replicas(row: Timing) -> int:
-    """Return the number of replicas on all nodes: GPUs, or tasks where they are more."""
+    """Return the number of replicas: one per GPU of each node, or per task if more tasks run."""
     return row.nodes * max(row.tasks_per_node or 1, row.gpus_per_node or 0)
 
 
@@ -305,11 +305,14 @@ def _recipes_and_blocks(
 
 
 def _batch_size_key(name: str, rows: PlacedTimings) -> dict[str, int]:
-    """Return key → value of a recipe's batch size from which the batches of its runs follow.
+    """Return {a key of BATCH_SIZE_KEYS: the batch size that all runs of a recipe share}.
 
     Args:
         name: Name of the recipe, for an error.
         rows: All runs of the recipe.
+
+    Raises:
+        ConfigError: The runs share neither a global batch nor one per worker or replica.
     """
     sizes_by: dict[str, list[float]] = {key: [] for key in BATCH_SIZE_KEYS}
     for _, row in rows:
@@ -425,9 +428,9 @@ def _run_row(run: PlannedRun, path: str, found: tuple[str, Timing] | None) -> Ru
         found: Place of the run's timing in the file, and its values; None without a timing.
     """
     if found is None:
-        return runs_table.row_without_record(run, RunState.MISSING, f"not in {path}")
+        return runs_table.row_of_planned_run(run, RunState.MISSING, f"not in {path}")
     where, timing = found
-    row = runs_table.row_without_record(run, RunState.OK, "", where)
+    row = runs_table.row_of_planned_run(run, RunState.OK, "", where)
     nodes, seconds = run.spec.point.nodes, timing.execution_time_s
     row.execution_time_s, row.node_hours = seconds, nodes * seconds / 3600
     row.gpu_hours = row.node_hours * run.spec.point.gpus_per_node * (row.devices != LOGICAL)

@@ -516,5 +516,5 @@ def _is_readable(spec: RunSpec, dataset_file: Path) -> bool:
     if spec.dataset is None:
         return False
     if user_code.is_pipeline(spec.dataset):
-        return dataset_file.exists() or user_code.prepare_function(spec.dataset) is None
+        return dataset_file.exists() or user_code.find_prepare_function(spec.dataset) is None
     return dataset_file.exists() and dataset_file.stat().st_size <= _FILE_BYTES_MAX

@@ -28,7 +28,7 @@ def answer_questions(study: Study) -> tuple[Answer, ...]:
     """Return the answer to each question of a study, by the goal in the configuration.
 
     The attribute `other_goals` of an answer has the answers to the same question by other goals.
-    The result for the last study is kept.
+    The result for the most recent study is cached.
     """
     answers = []
     for task in study.tasks:
@@ -48,7 +48,8 @@ def answers_by_goal(study: Study) -> Iterator[Answer]:
 def _answer_without_runs(study: Study, task: QuestionEvidence) -> Answer:
     """Return an answer without a recommendation, with the number of runs by status.
 
-    The question has no valid run, or its goal can have no answer, see `goals.goal_title`.
+    It is for a question that has no valid run, or whose goal can have no answer (see
+    `goals.goal_title`).
     """
     own = {point_of(row) for row in task.all_rows}
     counts = Counter(status_words(run.status) for run in study.run_rows if point_of(run) in own)

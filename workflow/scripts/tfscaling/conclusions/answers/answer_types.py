@@ -67,13 +67,13 @@ class StartUp:
 
 @dataclass(frozen=True)
 class TradeOff:
-    """A configuration that takes longer than the fastest one and costs less, by their medians.
+    """A configuration that costs less than an answer's leader and is not faster, by their medians.
 
     Attributes:
         cheaper: The configuration.
-        time: Its time divided by the fastest configuration's time.
-        cost: Its cost divided by the fastest configuration's cost.
-        is_priced: Whether the cost is money; node-hours otherwise.
+        time: Its time divided by the leader's time.
+        cost: Its cost divided by the leader's cost.
+        is_priced: Whether the cost is in money; otherwise it is in node-hours.
     """
 
     cheaper: Candidate
@@ -93,8 +93,8 @@ class AllTrainings:
         time_s: Their execution time in seconds, without waits in the queue.
         node_hours: Their node-hours, failed attempts included.
         cost_usd: Their cost in US dollars; None without a price.
-        intervals: Column of the comparison → interval of its value here: the interval of the
-            median, times `number`. Projected values have none.
+        intervals: Column of the comparison, such as `cost_usd` → interval of the total: the
+            interval of the median, times `number`. Projected values have none.
     """
 
     number: int
@@ -121,7 +121,7 @@ class Answer:
     Attributes:
         question: Name of the question.
         goal: The metric to optimise.
-        title: What the recommended configuration is best for, in words.
+        title: Title of the goal, such as `Shortest time`; "" if `is_measured` is False.
         indifference: Relative difference below which two configurations count as equal.
         candidates: All configurations of the question, the best median first.
         recommended: The recommended configuration; None if the runs do not justify one.
@@ -135,19 +135,20 @@ class Answer:
             best, with enough runs of all configurations.
         is_only_feasible: Whether the recommended configuration is the only one that may be chosen:
             all others are shown to miss a limit or the target, or to be worse.
-        choice_reason: Why the recommended one was chosen among equal ones, in words.
-        next_best: The configuration with the best estimate besides the recommended one; None
-            without one.
+        choice_reason: Advantage of the recommended configuration over `near_best_others`, such as
+            `the lowest cost`; without them it has no meaning.
+        next_best: The configuration with the best estimate among all but the recommended one; None
+            if no other was compared.
         comparisons: Number of comparisons whose error rate is controlled together.
-        limits: Column → limit of the question.
+        limits: Column of the tables → limit of the question; None if `is_measured` is False.
         whole_run: Interval of the leader's time for one complete training, if it is projected.
         search: The search for the best configuration by this goal; None without one.
         trainings: Number of trainings that are planned with the chosen configuration.
         campaign: Date and cost of all trainings with the leader; None without a campaign.
         repeats: Total number of runs of each configuration that may decide an open answer; None if
             nothing is open, or if more runs do not help.
-        runs_by_status: Status → number of runs, if the question has no valid run or the goal can
-            have no answer; else None.
+        runs_by_status: Status → number of runs, if the question has no valid run, or the goal can
+            have no answer; None if `is_measured` is True.
         ignores_quality: Whether all recipes count as equally good, as configured.
         other_goals: Answers to the same question by the other goals.
     """
@@ -228,10 +229,7 @@ class Answer:
 
     @property
     def has_undecided(self) -> bool:
-        """Whether the runs of a configuration show neither that it may be chosen nor the contrary.
-
-        They show neither that it keeps the limits, or reaches the target, nor that it does not.
-        """
+        """Whether runs leave open if a configuration keeps the limits or reaches the target."""
         return any(each.state == State.UNDECIDED for each in self.candidates)
 
     @property
@@ -276,7 +274,10 @@ class Answer:
 
     @property
     def is_decided(self) -> bool:
-        """Whether the runs decide among the configurations that were compared."""
+        """Whether the runs show that the recommended configuration is a right choice.
+
+        It is within the indifference of the best, and enough of its runs keep limits and target.
+        """
         return self.is_near_best and self.leader_keeps_limits
 
     @cached_property
@@ -300,10 +301,10 @@ class Answer:
     def trade_off(self) -> TradeOff | None:
         """The fastest configuration that costs clearly less than the leader, by their medians.
 
-        Cost is money where all have a price, which may be 0, else node-hours. They include failed
-        attempts that were not cancelled, except for node-hours until a target is reached. None if
-        the goal is not a time, or if every other configuration is nearly as expensive or takes more
-        than three times as long.
+        The cost is money if all configurations have a price (0 is allowed), else node-hours. It
+        includes failed attempts that were not cancelled, except for node-hours until a target is
+        reached. None if the goal is not a time, or if every other configuration is faster, takes
+        more than three times as long, or is nearly as expensive.
         """
         taken = self.leader
         if taken is None or self.goal not in (TIME, "time_to_target_s"):
@@ -354,7 +355,7 @@ class Answer:
 
     @cached_property
     def words(self) -> Mapping[str, str]:
-        """Words of its sentences: `best`, such as `Fastest`, and words for differences from it."""
+        """Name → words for sentences about the goal: `best` is `Fastest`, for example."""
         leader = self.leader
         metric = metric_of(self.goal, leader.row) if leader else METRICS[self.goal]
         words = goal_words(self.goal, self.title, metric)
@@ -364,9 +365,9 @@ class Answer:
 
     @property
     def only_so_far(self) -> str:
-        """Words for a leader that is the only configuration within the limits, or at the target.
+        """Words for a leader that alone is shown to keep the limits or to reach the target.
 
-        Others may be, too: their runs do not show it yet. Empty for any other leader.
+        Runs of other configurations leave this open. "" for any other leader.
         """
         is_alone = not (self.candidates_with_value[1:] or self.has_unknown_goal)
         if self.leader is None or not is_alone or not self.has_undecided:
@@ -382,7 +383,7 @@ class Answer:
 
     @cached_property
     def missed_limits(self) -> list[MissedLimit]:
-        """The limits that exclude planned configurations, or may after more runs."""
+        """The limits that exclude planned configurations, or may exclude them after more runs."""
         return find_missed_limits(self.not_covered, self.limits or {})
 
     @property
@@ -403,14 +404,14 @@ class Answer:
 
     @cached_property
     def varying_axes(self) -> list[str]:
-        """The axes that names of its configurations need."""
+        """The axes that distinguish its configurations, which their names therefore include."""
         return varying_axes([each.row for each in self.candidates])
 
     @property
     def has_unequal_qualities(self) -> bool:
-        """Whether it compares models or recipes as if their quality were equal.
+        """Whether the answer compares models or recipes although their qualities may differ.
 
-        The configuration asks for it by the limit `null` of the quality.
+        The user allows this by the limit `null` of the quality.
         """
         varies = not {"model", "recipe"}.isdisjoint(self.varying_axes)
         return self.ignores_quality and varies and self.goal != QUALITY
@@ -432,7 +433,10 @@ class Answer:
 
     @property
     def totals(self) -> list[Interval | AllTrainings | CampaignRow]:
-        """What is known of one complete training and of all trainings; each is a sentence."""
+        """Time and cost of one complete training and of all trainings, as far as they are known.
+
+        `str` converts each element to a sentence.
+        """
         each = (self.whole_run, self.all_trainings, self.campaign)
         return [known for known in each if known is not None]
 
@@ -445,7 +449,7 @@ class Answer:
     def kept_text(self) -> str:
         """A sentence on how many runs of the recommended configuration kept limits or target.
 
-        Empty without limits and target.
+        "" without limits and target.
         """
         kept = self.recommended.kept_runs if self.recommended else None
         if not kept:

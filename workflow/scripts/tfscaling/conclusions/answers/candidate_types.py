@@ -41,20 +41,21 @@ class Candidate:
 
     Attributes:
         row: Its row of the comparison.
-        name: The axes that distinguish it from the other configurations.
-        state: What its runs show.
+        name: The axes that distinguish it from the other configurations, in words.
+        state: What its runs show for the goal.
         reason: Why it is not compared; "" if it is compared.
         value: Value of the goal with interval and unit, as text.
         remark: Runs that failed, diverged or missed the target, in words; "" without any.
         runs: Number of its runs with a value of the goal.
-        missed: Columns with a limit that it is shown to miss.
-        undecided: Columns with a limit that it is shown neither to keep nor to miss.
+        missed: Columns whose limit it is shown to miss.
+        undecided: Columns whose limit it is shown neither to keep nor to miss.
         unknown_metric: The goal, or the metric with a limit, whose unknown value keeps it out of
             the comparison; "" if all are known.
         kept_runs: Number of its runs that kept the limits or the target; None without either, or if
             it is not shown to keep them.
         difference: How much worse it is than the recommended configuration; None if not compared.
-        is_near_best: Whether its difference from the best is shown to be within the indifference.
+        is_near_best: Whether its difference from the best is shown to be within the indifference;
+            False for the recommended configuration itself.
         is_not_shown_worse: Whether it was compared with the recommended configuration, and is not
             shown to be worse; False for the recommended configuration itself.
         details: Metric → its title, value and unit, for the metrics that an answer with limits
@@ -99,7 +100,7 @@ class Candidate:
 
     @property
     def lacks_times(self) -> bool:
-        """Whether times of its valid runs do not count, such as times of resumed runs."""
+        """Whether some of its valid runs have no time that counts, such as resumed runs."""
         return self.row.runs_timed < self.row.runs
 
     @property

@@ -67,7 +67,7 @@ def create_candidate(
 
 
 def judge_candidates(study: Study, task: QuestionEvidence, answer: Answer) -> Iterator[Candidate]:
-    """Yield the configurations of a question, each with its state before they are compared.
+    """Yield the configurations of a question, each with its state before any comparison.
 
     The state follows from the limits, from the value of the goal and from the number of runs.
 
@@ -193,7 +193,7 @@ def _find_unknown_limit(
 
 
 def _explain_unequal_energies(row: PointRow) -> str:
-    """Return that the energies of a configuration's runs include different parts; "" if not."""
+    """Return the reason for no comparison if energies of runs include different parts; else ""."""
     reasons = row.reason.split(SEPARATOR)
     return next((each for each in reasons if each.startswith(DIFFERENT_ENERGIES)), "")
 

@@ -30,8 +30,8 @@ def describe_metrics(
         samples: Values of the runs.
         row: The configuration.
         names: The metrics.
-        limited: Metrics with a limit. They have the unit of their limit: the cost of one run, never
-            the cost of many.
+        limited: Metrics with a limit. A cost among them is given for one run, like its limit; other
+            small costs are given for 1,000 runs.
     """
     found = {}
     for name in names:

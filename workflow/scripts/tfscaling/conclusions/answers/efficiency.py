@@ -38,13 +38,16 @@ _METRICS = {RUN_EFFICIENCY: "execution_time_s", TRAINING_EFFICIENCY: "throughput
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether runs show that a configuration keeps or misses a limit of an efficiency.
+    """Whether runs show that a configuration keeps or misses a limit.
+
+    The limited metric is an efficiency, or the time until all trainings are done.
 
     Attributes:
-        unknown: Why the efficiency is not known; "" if it is.
+        unknown: Why the limited metric is not known; "" if it is.
         is_missed: Whether the runs show that the configuration misses the limit.
-        is_kept: Whether they show that it keeps the limit.
-        runs: Number of its runs that were compared; None for the baseline itself.
+        is_kept: Whether the runs show that it keeps the limit.
+        runs: Number of its runs that were compared with its baseline; None without such a
+            comparison, as for the baseline itself.
         note: Remark on the value, such as `2 runs of its baseline, 1 node`; may be "".
     """
 
@@ -87,7 +90,8 @@ class RatioToBaseline:
 
         Args:
             ratio_max: The highest ratio that keeps the limit.
-            planned: Number of planned runs of the configuration, for the rule of `is_ruled_out`.
+            planned: Number of planned runs of the configuration. At least half of them
+                must show it, see `is_ruled_out`.
         """
         if (interval := self._log_interval()) is None:
             return False
@@ -157,16 +161,16 @@ def judge_efficiency(
 def _ratio_to_baseline(
     samples: Samples, row: PointRow, base: PointRow, name: str, error: float
 ) -> RatioToBaseline:
-    """Return the ratio of a configuration's times to its baseline's, with bounds.
+    """Return the times of a configuration and of its baseline as a `RatioToBaseline`.
 
-    With the numbers of replicas, an efficiency follows from it.
+    The efficiency follows from this ratio and from the numbers of replicas.
 
     Args:
         samples: The values of the runs.
         row: The configuration.
         base: Its baseline.
         name: The efficiency.
-        error: Error rate of each bound.
+        error: Error rate of each end of the ratio's interval.
     """
     shared_error = math.hypot(
         *(

@@ -35,8 +35,9 @@ class FinishRow(PointRow):
     """A row of the comparison with the time until all trainings are done.
 
     Attributes:
-        finish_time_s: Median of the simulated campaigns.
-        finish_time_s_low: Lower end of the interval of the table of campaigns.
+        finish_time_s: Median duration of the simulated campaigns in seconds; NaN without any, or
+            if the median one never ends.
+        finish_time_s_low: Lower end of its interval, as in the table of campaigns.
         finish_time_s_high: Upper end of this interval.
     """
 
@@ -46,7 +47,9 @@ class FinishRow(PointRow):
 
 
 def add_finish_times(study: Study, task: QuestionEvidence, goal: str) -> QuestionEvidence:
-    """Return the evidence for a question with campaigns, which its goal or a limit needs.
+    """Return the evidence for a question with the time until all trainings are done.
+
+    The time is added to rows and facts. It is needed if it is the goal or has a limit.
 
     Args:
         study: The evidence.
@@ -60,11 +63,11 @@ def add_finish_times(study: Study, task: QuestionEvidence, goal: str) -> Questio
     for row in task.rows:
         point = point_of(row)
         own = found.get(point)
-        rows.append(_with_finish_time(row, own))
+        rows.append(_to_finish_row(row, own))
         if own is None or facts[point].excluded:
             continue
         if goal == FINISH_TIME:
-            facts[point] = _add_value(facts[point], own)
+            facts[point] = _add_goal_value(facts[point], own)
         described = describe_metrics(study.samples, rows[-1], [FINISH_TIME])
         facts[point] = replace(facts[point], details={**facts[point].details, **described})
         if limit is not None:
@@ -78,8 +81,13 @@ def add_finish_times(study: Study, task: QuestionEvidence, goal: str) -> Questio
     return replace(task, rows=rows, facts=facts)
 
 
-def _with_finish_time(row: PointRow, own: CampaignRow | None) -> FinishRow:
-    """Return a row of the comparison with the time of its campaign, if it has one."""
+def _to_finish_row(row: PointRow, own: CampaignRow | None) -> FinishRow:
+    """Return a row of the comparison with the time until all trainings are done, if known.
+
+    Args:
+        row: The row.
+        own: The campaign with its configuration; None without one.
+    """
     values = {name: getattr(row, name) for name in PointRow.__struct_fields__}
     if own is None:
         return FinishRow(**values)
@@ -91,12 +99,14 @@ def _with_finish_time(row: PointRow, own: CampaignRow | None) -> FinishRow:
     )
 
 
-def _add_value(facts: ConfigurationFacts, own: CampaignRow) -> ConfigurationFacts:
-    """Return facts with the campaign as value of the goal, or with the reason for none.
+def _add_goal_value(facts: ConfigurationFacts, own: CampaignRow) -> ConfigurationFacts:
+    """Return facts with the median end of the campaign as value of the goal FINISH_TIME.
+
+    If the campaign has no end, the configuration is excluded with the reason.
 
     Args:
         facts: The facts about a configuration.
-        own: Its campaign.
+        own: The campaign with this configuration.
     """
     if is_known(own.duration_s):
         text = campaign.median_text(own)
@@ -112,7 +122,7 @@ def judge_finish(durations_s: Array | None, limit: Limit, reason: str, statement
         durations_s: Durations of its simulated campaigns; None without any.
         limit: The limit, an `at_most`.
         reason: Why there are no campaigns.
-        statements: Number of statements that hold together with CONFIDENCE.
+        statements: Number of statements that are all true with CONFIDENCE.
     """
     if durations_s is None:
         return Verdict(unknown=reason)
@@ -122,6 +132,6 @@ def judge_finish(durations_s: Array | None, limit: Limit, reason: str, statement
 
 
 def campaign_samples(study: Study) -> CampaignSamples:
-    """Return the values by which configurations are compared by the time of their campaigns."""
+    """Return the study's samples with the durations of simulated campaigns, for FINISH_TIME."""
     plain = {name: getattr(study.samples, name) for name in Samples.__dataclass_fields__}
     return CampaignSamples(**plain, durations_s=campaign.campaign_durations(study))

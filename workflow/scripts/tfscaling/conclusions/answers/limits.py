@@ -22,7 +22,7 @@ class MissedLimit:
         missed: Number of configurations that miss it.
         undecided: Number of configurations that may miss it.
         nearest: The one of these configurations that is closest to the limit.
-        value: Its metric with the limit as text, such as `cost 41.2 US dollars`.
+        value: The limited metric of `nearest` as text, such as `cost 41.2 US dollars`.
     """
 
     text: str
@@ -37,8 +37,8 @@ def find_missed_limits(
 ) -> list[MissedLimit]:
     """Return the limits that configurations miss, or may miss.
 
-    The field `nearest` of each is the configuration closest to the limit, if possible one that no
-    other limit excludes.
+    In each result, `nearest` is chosen among the configurations that no other limit excludes, if
+    any exist.
 
     Args:
         candidates: The configurations.
