@@ -275,8 +275,8 @@ def by_documented_formula(metric: str, row: pd.DataFrame) -> float:
     assert is_formula, metric
     for words, column in WORDS.items():
         formula = formula.replace(words, column)
-    (value,) = row.eval(f"{formula} / 3600")
-    return float(value)
+    values: Any = row.eval(f"{formula} / 3600")
+    return float(values.iloc[0])
 
 
 @pytest.mark.parametrize(("nodes", "failed"), [(1, 0), (2, 1), (3, 2)])
