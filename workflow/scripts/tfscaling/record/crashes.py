@@ -311,9 +311,10 @@ def _find_assignments(words: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def _find_shell_values(text: str) -> list[tuple[str, str]]:
-    """Return (name, value) of secrets that a shell reads in a line, the values without quotes.
+    """Return (name, value) of each secret in a shell line, in an assignment or after an option.
 
-    Operators stay parts of values.
+    Values are returned without quotes. A shell operator directly after a value, such as `;`, stays
+    in it.
     """
     words = _SHELL_WORD.findall(text)
     pairs = [word.partition("=")[::2] for word in words if "=" in word]

@@ -26,7 +26,7 @@ from tfscaling.record.rank_report import (
     first_observed,
     program_reports,
 )
-from tfscaling.record.run_record import HeldOut, Metrics, SlurmJob
+from tfscaling.record.run_record import HeldOutEvaluation, Metrics, SlurmJob
 
 #: Events of a rank after an epoch was trained, and after it was evaluated.
 _EPOCH_EVENTS = (EventName.EPOCH, EventName.EPOCH_EVALUATED)
@@ -201,7 +201,7 @@ def add_end_times(
     begin_s = min(_event_times(*pair)[EventName.START] for pair in pairs)
     trained_s, evaluated_s = (_last_by_epoch(rank_events, e) for e in _EPOCH_EVENTS)
     ends_s = trained_s | _last_by_epoch(rank_events, EventName.EVALUATED) | evaluated_s
-    within: list[HeldOut] = []
+    within: list[HeldOutEvaluation] = []
     if program_reports(reports):
         seen, shift_s = first_observed(reports), _first_clock_shift_s(rank_events, reports)
         evaluated = {each.epoch: each for each in seen.evaluations}
@@ -211,7 +211,9 @@ def add_end_times(
         for each in seen.evaluations:
             if each.epoch > 0 and each is not evaluated[each.epoch]:
                 at_s = None if each.time_s is None else max(0.0, each.time_s + shift_s - begin_s)
-                within.append(HeldOut(epoch=each.epoch, ended_s=at_s, metrics=each.metrics))
+                within.append(
+                    HeldOutEvaluation(epoch=each.epoch, ended_s=at_s, metrics=each.metrics)
+                )
     ended_s = {epoch: end_s - begin_s for epoch, end_s in ends_s.items()}
     epochs = tuple(replace(epoch, ended_s=ended_s.get(epoch.epoch)) for epoch in measured.epochs)
     return replace(measured, epochs=epochs, evaluations=tuple(within))

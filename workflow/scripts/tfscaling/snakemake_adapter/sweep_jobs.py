@@ -96,7 +96,8 @@ class SweepJobs:
     def records_to_do(self) -> dict[str, RunSpec]:
         """Return file of a record → specification, for the runs to do.
 
-        If the jobs to do decide about conditional runs, those without a record are included.
+        If the jobs to do decide about conditional runs, all conditional runs without a record are
+        included.
         """
         found = {path: self.specs[path] for path in self.outputs_to_do() if path in self.specs}
         if self.decides_conditional_runs():

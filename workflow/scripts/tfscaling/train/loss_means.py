@@ -53,9 +53,10 @@ class LossOfParts(NamedTuple):
 
     Attributes:
         first: Loss of the batch's first half.
-        doubled: Loss of a batch that has the first half twice.
-        halves: Losses of the compared part whose loss differs most from its halves' mean.
-        tolerance: Relative difference that rounding errors explain.
+        doubled: Loss of a batch that has each example of the first half twice.
+        halves: The compared part with the largest difference between its loss and the mean loss
+            of its two halves.
+        tolerance: Largest relative difference that can be a rounding error.
     """
 
     first: float
