@@ -74,18 +74,21 @@ _WORK_RATIO_MAX = 1.25
 
 
 class AttributionRow(ConfigurationRow):
-    """The parts of a configuration's training step, over its valid runs, and of its wall time.
+    """How the time of a configuration's training step, and its wall time, split into parts.
 
     Attributes:
-        runs: Number of runs with parts of a step, or else of runs with a known split of wall time.
-        step_time_s: Time of a step in seconds.
-        shares: Median share of each part in the step, with its interval: `<part>_share<end>`.
-        largest: In how many runs each part is the largest: `<part>_largest`.
-        held_back_by: The parts that are the bottleneck.
+        runs: Number of valid runs whose steps are split into STEP_PARTS; if there are none, number
+            of runs whose wall time is split.
+        step_time_s: Median time of a step in seconds; NaN if no part of a step is known.
+        shares: `<part>_share<end>` → median share of a part in the step; with the end `_low` or
+            `_high`, a bound of its interval.
+        largest: `<part>_largest` → number of runs in which this part of the step is the largest.
+        held_back_by: The parts that may be the bottleneck of a step, the likeliest first, joined by
+            "or"; "" if no part is known.
         method: MEASURED, or ESTIMATED from runs of one replica; "" if no part of a step is known.
         wall_time_s: Wall time of the run with the median wall time (of an even number the lower).
-        wall_parts: The parts of its wall time in seconds, which sum to it: `<part>_s`; NaN for an
-            unknown part.
+        wall_parts: `<part>_s` → seconds of a part of this run's wall time. The parts sum to the
+            wall time; an unknown part is NaN.
     """
 
     runs: int

@@ -64,8 +64,9 @@ class PipelineContext:
 class Arrays:
     """The prepared arrays of a dataset: inputs, labels and weights of examples.
 
-    Each part is an array (examples, …) or several of them. Built-in datasets have images (examples,
-    height, width[, channels]) and integer labels (examples,).
+    Each attribute but the checksum is an array of the shape (examples, …), or a dictionary or tuple
+    of such arrays. Built-in datasets have images (examples, height, width[, channels]) and integer
+    labels (examples,).
 
     Attributes:
         x_train: Inputs for training.
@@ -359,7 +360,7 @@ def _prepare_pipeline(name: str, output: Path, provenance: Path, parameters: Arg
         Name of the source, for the provenance.
 
     Raises:
-        DatasetError: `prepare` fails.
+        DatasetError: `prepare` fails, or the pipeline's code or files cannot be read.
     """
     code = user_code.code_of_functions(name).checksums()
     preparing, folder = user_code.prepare_function(name), prepared_data.files_folder(output)

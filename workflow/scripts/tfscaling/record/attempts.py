@@ -340,8 +340,8 @@ class FailedAttempts(NamedTuple):
 def _read_failures(folder: Path) -> Iterator[FailureReport | None]:
     """Yield the report of each failed attempt in a job's folder; None for a broken report.
 
-    The last one may be the report of a Slurm job that began no attempt. Only the job's folder has
-    it.
+    The last one may be the report of a Slurm job that failed before it began an attempt. Such a
+    report exists only in the job's folder.
     """
     slurm_jobs = set()
     for attempt in attempt_numbers(folder):

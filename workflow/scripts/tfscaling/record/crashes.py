@@ -111,8 +111,9 @@ def find_last_traceback(lines: Sequence[str], folder: Path) -> ProgramException 
     """Return the exception of the last traceback in lines of output; None without a traceback.
 
     Its place is the innermost frame in a file below `folder`; else the innermost frame in another
-    file that belongs to no installed package. `observe.py` is skipped, because it only passes on
-    exceptions from user data sets. Paths are relative to the folder.
+    file that belongs to no installed package; else the innermost frame. The first two skip
+    `observe.py`, because it only passes on exceptions from user data sets. Paths are relative to
+    the folder if they are in it.
 
     Args:
         lines: The lines.

@@ -423,8 +423,9 @@ def _target_at_epoch(record: RunRecord, number: int) -> TargetTime:
     """Return the time at which a target was reached in an epoch.
 
     The record has no end time of an epoch that an earlier attempt trained. The time is then
-    execution_time_s minus the duration of the later epochs, plus the evaluations up to this epoch.
-    It is unknown if checkpoints were written after the epoch.
+    execution_time_s minus the durations of the later epochs, plus the evaluations up to this epoch.
+    It is unknown if a later epoch has no duration, or if the run wrote checkpoints and trained
+    later epochs.
 
     Args:
         record: The record of the run.

@@ -457,7 +457,7 @@ def _values_by_epoch(found: Mapping[str, list[_NumberFound]]) -> list[_ValuesOfE
         found: Name of a metric → the numbers that its pattern found.
 
     Raises:
-        ValueError: Other metrics have different numbers of matches.
+        ValueError: The metrics have different numbers of matches in another way.
     """
     longest = max(found.values(), key=len, default=[])
     count = len(longest)

@@ -170,7 +170,7 @@ class TrainedRank(Rank, frozen=True, kw_only=True):
     flops_per_example: float | None = None
     """FLOPs of a training step per example, counted on the chief; null if they are not known."""
     data_sha256: str | None
-    """Checksum of the arrays that were read, if the file has one."""
+    """Checksum of the data that was read; null if the prepared file stores none."""
     train_examples: int
     test_examples: int
     examples_trained: int
@@ -238,9 +238,9 @@ class ResumePoint(msgspec.Struct, frozen=True, kw_only=True):
 
     epoch: Positive
     step: FromZero
-    """Number of steps of this epoch that were done."""
+    """Number of this epoch's steps that were trained before."""
     examples: int
-    """Number of examples of all replicas that were trained."""
+    """Number of examples that all replicas together had trained, in all epochs."""
     trained_s: float
     """Seconds of training up to this position."""
     steps_per_epoch: int

@@ -534,7 +534,7 @@ def read_record(path: Path) -> RunRecord | None:
 
 
 def read_outcome(path: Path) -> RunRecord | DoesNotFit | None:
-    """Read the record of a run, or of a run that ran out of memory; None without a file.
+    """Read the record of a run that trained or that ran out of memory; None without a file.
 
     Raises:
         RecordError: If the file cannot be read.

@@ -116,7 +116,9 @@ def _event_times(events: Sequence[Event], report: RankReport) -> dict[str, float
 
 
 def _clock_shift_s(events: Sequence[Event]) -> float:
-    """Return the seconds to add to the times that a program reports by its host's clock.
+    """Return the seconds to add to the times of a program to get the launcher's time.
+
+    A program reports its times by the clock of its host.
 
     Args:
         events: Events of the program's rank, on the launcher's clock.
@@ -128,9 +130,9 @@ def _clock_shift_s(events: Sequence[Event]) -> float:
 def _first_clock_shift_s(
     rank_events: Sequence[Sequence[Event]], reports: Sequence[RankReport]
 ) -> float:
-    """Return by how many seconds a host's clock is ahead of the launcher's.
+    """Return `_clock_shift_s` of the first rank whose program reported its training.
 
-    It is the host of the first rank whose program reported that it trained; 0.0 without one.
+    Such a program reported steps, epochs or evaluations. The result is 0.0 if no program did.
 
     Args:
         rank_events: Events of each rank.

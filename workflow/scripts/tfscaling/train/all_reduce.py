@@ -127,7 +127,7 @@ def storage_device(device: str, size: int) -> str:
 
 
 def is_gpu(device: str) -> bool:
-    """Return whether the name of a TensorFlow device means a GPU."""
+    """Return whether a TensorFlow device, given by its name, is a GPU."""
     import tensorflow as tf
 
     return bool(tf.DeviceSpec.from_string(device).device_type == "GPU")

@@ -82,8 +82,8 @@ def run_after(operation: Any, other: Any) -> None:
     operation._add_control_input(other)
 
 
-def make_strategy_on_cpus(devices: Sequence[str]) -> Any:
-    """Return a subclass of `MultiWorkerMirroredStrategy` with a replica on each given CPU device.
+def make_cpu_strategy_class(devices: Sequence[str]) -> Any:
+    """Return a subclass of `MultiWorkerMirroredStrategy`, with a replica on each given CPU device.
 
     TensorFlow's own constructor uses all GPUs of a worker, or exactly one CPU device.
 

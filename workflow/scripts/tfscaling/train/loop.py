@@ -288,8 +288,8 @@ class TrainingLoop(ABC):
     ) -> Any:
         """Return a graph function that calls `function` in each replica.
 
-        It takes per-replica values and returns them; each call of `function` gets its replica's
-        values.
+        The graph function takes and returns per-replica values. Each call of `function` gets the
+        values of its replica.
 
         Args:
             function: The function of tensors.

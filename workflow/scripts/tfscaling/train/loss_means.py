@@ -108,7 +108,7 @@ def compare_losses_of_parts(model: Any, batch: tuple[Any, ...]) -> LossOfParts |
         batch: (x, y) or (x, y, weights) as `fit` gets it, of at least two examples.
 
     Returns:
-        None if the loss is random, or cannot be computed on parts of a batch.
+        None if the loss is random or not finite, or cannot be computed on parts of a batch.
     """
     import keras
 

@@ -299,12 +299,12 @@ def _replica_view_class() -> Any:
 
 
 def scale_values(gradient: Any, number: Any, function: Callable[[Any, Any], Any]) -> Any:
-    """Return a gradient whose values are changed by a function such as `tf.multiply`.
+    """Return a gradient whose values are multiplied or divided by a number.
 
     Args:
         gradient: A tensor or `tf.IndexedSlices`.
-        number: Second argument of the function, in any type.
-        function: The function, of the values and the number.
+        number: The number, in any type.
+        function: `tf.multiply` or `tf.divide`.
     """
     import tensorflow as tf
 

@@ -337,7 +337,8 @@ class ParameterServerTrainer(TrainingLoop):
 
         Args:
             indices: Indices of the examples, of shape (batch,).
-            count: Number of examples in this batch; the indices after them are padding.
+            count: Number of examples at the beginning of the batch; the other indices are padding.
+                It may be larger than the batch, or negative if the batch is padding only.
             examples: Number of examples that contribute to the update, in all its batches.
             replica: Number of the replica in a synchronous update.
         """

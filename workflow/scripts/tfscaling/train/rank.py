@@ -65,7 +65,7 @@ def prepare_devices(context: RankContext, spec: RunSpec) -> list[str]:
     Example: ["GPU:0", "GPU:1"].
 
     Raises:
-        DeviceError: GPUs are missing.
+        DeviceError: TensorFlow sees a different number of GPUs than requested.
     """
     # parameter servers and coordinators compute nothing that a GPU would help with
     gpus = spec.geometry.gpus_per_task if context.cluster.job == "worker" else 0
@@ -148,7 +148,8 @@ class _Training(NamedTuple):
         data: The arrays, or the worker's part of an input pipeline.
         data_sha256: Checksum of the data; None if the prepared file has none.
         devices: Devices of this rank's replicas.
-        worker_devices: Devices of each worker that this coordinator drives; None without workers.
+        worker_devices: Devices of each worker that this rank drives as a coordinator; None for
+            other ranks.
     """
 
     trainer: AllReduceLoop | ParameterServerTrainer
@@ -163,8 +164,9 @@ class _Measurements(NamedTuple):
 
     Attributes:
         result: Measurements of the training loop.
-        stopped: How a short run ended; None for a complete run.
-        compute_steps: Seconds of steps without communication.
+        stopped: The point at which a short run ended; None for a complete run.
+        compute_steps: Durations of the steps without communication, in seconds; empty if none was
+            measured.
         weights_sha256: Checksum of the final weights; "" if the training diverged.
     """
 

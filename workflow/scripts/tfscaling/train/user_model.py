@@ -110,8 +110,8 @@ def check_classifier(model: Any, labels_problem: str | None) -> None:
         labels_problem: Why the labels are not classes, from `label_problem`; None if they are.
 
     Raises:
-        ModelError: The model overrides `compute_loss` or a method in OWN_TRAINING, has another
-            form than one input and one output of logits, or the labels are not classes.
+        ModelError: The model overrides a method in OWN_TRAINING, it does not have exactly one input
+            and one output of logits, or the labels are not classes.
     """
     if overridden := [name for name in OWN_TRAINING if has_own_method(model, name)]:
         raise ModelError(
@@ -376,7 +376,7 @@ def _list_compiled_settings(model: Any) -> list[str]:
 
 
 def _join_names(names: list[str]) -> str:
-    """Return names as a list in words: `a, b and c`."""
+    """Return names as one text: `a, b, c`; a semicolon in a name becomes a comma."""
     return ", ".join(names).replace(";", ",")  # warnings are joined by a semicolon
 
 

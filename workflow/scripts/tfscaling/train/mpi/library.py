@@ -181,7 +181,7 @@ def library_version() -> str | None:
 
 
 def finalize() -> None:
-    """Finalise MPI, if it is loaded; all ranks must call this."""
+    """Finalise MPI, which `world_communicator` has initialised; all ranks must call this."""
     from mpi4py import MPI
 
     MPI.Finalize()
