@@ -26,10 +26,8 @@ class ConclusionFunctions:
         columns: Names of the table's columns.
         table: Returns the table of a study, for <name>.csv.
         as_text: Returns the table with texts as cells, for the page; None if the page has no table.
-        page: Returns the text of <name>.md, with a heading first and without the warnings. If None,
-            the text is the result of `as_text`.
-        with_warnings: Returns the text of <name>.md with the warnings added. If None,
-            `display.insert_warnings` adds them.
+        page: Returns <name>.md without the warnings, a heading first; None makes it from `as_text`.
+        with_warnings: Adds the warnings to <name>.md; None adds them below the heading.
     """
 
     columns: Sequence[str]

@@ -86,9 +86,10 @@ class AttributionRow(ConfigurationRow):
         held_back_by: The parts that may be the bottleneck of a step, the likeliest first, joined by
             "or"; "" if no part is known.
         method: MEASURED, or ESTIMATED from runs of one replica; "" if no part of a step is known.
-        wall_time_s: Wall time of the run with the median wall time (of an even number the lower).
-        wall_parts: `<part>_s` → seconds of a part of this run's wall time. The parts sum to the
-            wall time; an unknown part is NaN.
+        wall_time_s: Wall time in seconds of the run in the middle, when runs are sorted by wall
+            time; of two in the middle, the shorter one.
+        wall_parts: Seconds of each part of `wall_time_s`: `<part>_s`; NaN for an unknown part. The
+            known parts sum to `wall_time_s`.
     """
 
     runs: int

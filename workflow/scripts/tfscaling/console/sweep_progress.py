@@ -71,7 +71,7 @@ class RunProgress:
         recipe, details = self.spec.recipe, event.details
         if self.started_s is None:
             self.started_s = self._trains_s = event.time_s
-        self.does = "the program runs" if recipe.program else event.name.activity_text or self.does
+        self.does = "the program runs" if recipe.program else event.name.next_step or self.does
         if event.name is EventName.FIRST_STEP:
             self._trains_s = event.time_s
         elif event.name is EventName.EPOCH:

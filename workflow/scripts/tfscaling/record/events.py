@@ -46,20 +46,20 @@ class EventName(str, enum.Enum):
 
     Attributes:
         activity: What a rank of the built-in trainer does after the event.
-        activity_text: What the rank does after the event, in words for the console; "" if the
+        next_step: What the rank does after the event, in words for the console; "" if the
             event begins nothing new.
     """
 
     activity: RankActivity
-    activity_text: str
+    next_step: str
 
     def __new__(
-        cls, name: str, activity: RankActivity = RankActivity.TRAINING, activity_text: str = ""
+        cls, name: str, activity: RankActivity = RankActivity.TRAINING, next_step: str = ""
     ) -> EventName:
         """Return the member with this name in files and these attributes."""
         member = str.__new__(cls, name)
         member._value_ = name
-        member.activity, member.activity_text = activity, activity_text
+        member.activity, member.next_step = activity, next_step
         return member
 
     __str__ = str.__str__  # as of enum.StrEnum, which Python 3.10 lacks

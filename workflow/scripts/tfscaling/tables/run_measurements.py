@@ -117,10 +117,9 @@ def set_measurements(
 
 
 def _remove_metrics_of_last_job(row: RunRow) -> None:
-    """Set the metrics of a resumed or short run to NaN that a record has of the last job only.
+    """For a resumed or a short run, set metrics to NaN that are of its last job only.
 
-    An example is energy: it lacks the energy of earlier jobs, and of the steps that a short run
-    left out.
+    Such as energy: earlier jobs are not in it, and the complete training takes more.
     """
     for name in RUN_METRICS:
         if METRICS[name].is_of_last_job:
