@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from tfscaling.plan.run_durations import DurationEstimate, RunDurations
 from tfscaling.plan.to_do import RunsToDo
 from tfscaling.record import attempts
-from tfscaling.record.attempts import Spent
+from tfscaling.record.attempts import SpentNodeHours
 from tfscaling.record.run_states import RESULTS, RunState
 from tfscaling.snakemake_adapter.submission import Submission, describe_submission
 from tfscaling.study import platforms, variants
@@ -191,7 +191,7 @@ class Plan:
     on_other_clusters: int
     stale: int = 0
     unreadable: tuple[str, ...] = ()
-    spent: Spent = field(default_factory=Spent)
+    spent: SpentNodeHours = field(default_factory=SpentNodeHours)
     searches: list[SearchCost] = field(default_factory=list)
     startup_s: float = 0.0
 
@@ -255,7 +255,7 @@ def make_plan(
         on_other_clusters=len(planned.all_runs) - len(selected),
         stale=sorted_runs.stale,
         unreadable=sorted_runs.unreadable,
-        spent=attempts.sum_spent(table.to_dict("records")),
+        spent=attempts.sum_node_hours(table.to_dict("records")),
         searches=[_cost_search(each, first, durations, repeated, chosen) for each in searches],
         startup_s=startup_s,
     )

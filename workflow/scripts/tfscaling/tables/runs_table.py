@@ -319,7 +319,7 @@ def _run_with_record(
         row.examples_trained = record.metrics.examples_trained
     steady: tuple[StepBlock, ...] = ()
     if record.is_valid and run.whole_epochs is not None:
-        record = step_estimates.as_short_run(record, run.whole_epochs)
+        record = step_estimates.treat_as_short_run(record, run.whole_epochs)
         if record.short_run is None:
             row.untimed_reason = "not reported" if is_timed else "resumed"
             warnings.append(
