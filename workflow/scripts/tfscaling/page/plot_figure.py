@@ -567,10 +567,21 @@ def wrap_lines(text: str, width: int) -> str:
     )
 
 
-def to_svg(figure: Figure) -> str:
-    """Return a figure as SVG with tooltips; equal figures give equal texts."""
-    import matplotlib
+#: Dots per inch of SVG in matplotlib.
+_SVG_DPI = 72
 
+
+def to_svg(figure: Figure) -> str:
+    """Return a figure as SVG with tooltips, and fix its layout; equal figures give equal texts."""
+    import matplotlib
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+
+    # `savefig` draws a figure with a layout engine twice, the first time only for the layout
+    FigureCanvasSVG(figure)
+    figure.set_dpi(_SVG_DPI)
+    if layout := figure.get_layout_engine():
+        layout.execute(figure)
+        figure.set_layout_engine(None)
     metadata = {"Date": None, "Creator": None, "Format": None, "Type": None}
     style = matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "tfscaling"})
     with style, io.StringIO() as file:
