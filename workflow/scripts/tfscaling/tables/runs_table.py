@@ -222,7 +222,7 @@ def _add_failed_attempts(run: PlannedRun, row: RunRow, runs_dir: Path, before_s:
             already include.
     """
     failed = attempts.FailedAttempts(0, 0.0)
-    if row.attempt != 1:
+    if row.attempt != 1 and row.status != RunState.MISSING:
         folder = runs_dir / run.spec.path
         failed = attempts.failed_attempts(folder)
     price, nodes = run.usd_per_node_hour, run.spec.point.nodes
@@ -269,7 +269,7 @@ def _read_run(
     except run_record.RecordError as error:
         return _RunResult(row_without_record(run, RunState.FAILED, str(error)))
     if found is None:
-        return _run_without_record(run, runs_dir)
+        return _run_without_record(run, folder, runs_dir)
     path, record = found
     failed = "" if path.parent == folder else _failed_rerun_note(folder, record.attempt)
     if reason := run_states.describe_code_change(run.spec, record):
@@ -296,9 +296,14 @@ def _out_of_memory_row(run: PlannedRun, record: DoesNotFit, path: Path) -> RunRo
     return row
 
 
-def _run_without_record(run: PlannedRun, runs_dir: Path) -> _RunResult:
-    """Return the row of a run that has no record, with the reason."""
-    folder = runs_dir / run.spec.path
+def _run_without_record(run: PlannedRun, folder: Path, runs_dir: Path) -> _RunResult:
+    """Return the row of a run that has no record, with the reason.
+
+    Args:
+        run: The planned run.
+        folder: Its folder.
+        runs_dir: The folder of the runs.
+    """
     status, why = _status_without_record(folder)
     if status == RunState.MISSING and (
         change := run_states.describe_nearest_change(run.spec, runs_dir)
