@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """CPU time and memory of a large study: its tables and page, a start without work, and a plan.
 
-The first study has 500 configurations with four finished runs each (tests/generator.py). `snakemake`
-makes its tables and page, and is then started again, with nothing to do. The second study has 1,000
-configurations with 50 runs each, none of them finished: `snakemake -- plan`. Prints the CPU seconds
-(user + system, with all processes that were started) and the memory of the largest process, the
-median of --rounds. With --against PATH, another checkout of the repository does the same in turns.
+The first study has 500 configurations with four finished runs each (tests/generator.py).
+`snakemake` makes its tables and page, and is then started again, with nothing to do. The second
+study has 1,000 configurations with 50 runs each, none of them finished: `snakemake -- plan`. Prints
+the CPU seconds (user + system, with all processes that were started) and the memory of the largest
+process, the median of --rounds. With --against PATH, another checkout of the repository does the
+same in turns. --share 0.1 makes a tenth of the runs, without limits.
 
 Exit status 1 if this checkout exceeds a limit.
 """
@@ -14,12 +15,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -100,9 +102,9 @@ def overlay(recipes: int, repeats: int) -> dict[str, Any]:
     return {"grid": [block], "recipes": named, "platforms": platforms, "comparison": shown}
 
 
-def prepare(checkout: Path, folder: Path) -> None:
-    """Write the studies of STARTS below `folder`, and the records of the first one."""
-    for start in STARTS:
+def prepare(checkout: Path, folder: Path, starts: Sequence[Start]) -> None:
+    """Write the studies of these starts below `folder`, and the records of the first one."""
+    for start in starts:
         study = folder / start.study
         if study.exists():
             continue
@@ -115,32 +117,41 @@ def prepare(checkout: Path, folder: Path) -> None:
 
 def measure(checkout: Path, folder: Path, start: Start) -> Usage:
     """Run a start with the code of a checkout."""
-    if start is STARTS[0]:
+    if start.name == STARTS[0].name:
         shutil.rmtree(folder / start.study / "results/main", ignore_errors=True)
-    command = [SNAKEMAKE, "--snakefile", checkout / "Snakefile", "--quiet"]
+    command = [SNAKEMAKE, "--snakefile", checkout / "Snakefile"]
     command += ["--profile", checkout / "profiles/local", "--configfile", "overlay.json"]
-    return aggregation.run([*map(str, command), *start.arguments], folder / start.study)
+    command = [*map(str, command), *start.arguments]
+    return aggregation.run(command, folder / start.study, subprocess.DEVNULL)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--against", type=Path, help="another checkout of the repository")
+    parser.add_argument("--share", type=float, default=1.0, help="share of the runs, below 1")
     args = parser.parse_args()
+    starts = STARTS
+    if args.share < 1:
+        no_limit = {"cpu_s_max": float("inf"), "mb_max": float("inf")}
+        starts = tuple(
+            replace(each, recipes=math.ceil(each.recipes * args.share), **no_limit)
+            for each in STARTS
+        )
     checkouts = [each.resolve() for each in filter(None, (REPOSITORY, args.against))]
     found: dict[tuple[str, Path], list[Usage]] = {}
     with tempfile.TemporaryDirectory(prefix="starts-") as name:
         folders = {each: Path(name, str(number)) for number, each in enumerate(checkouts)}
         for checkout, folder in folders.items():
-            prepare(checkout, folder)
+            prepare(checkout, folder, starts)
         for _ in range(args.rounds):
-            for start in STARTS:
+            for start in starts:
                 for checkout, folder in folders.items():
                     used = measure(checkout, folder, start)
                     found.setdefault((start.name, checkout), []).append(used)
     print("start            checkout  cpu_s  peak_mb")
     problems = []
-    for start in STARTS:
+    for start in starts:
         for checkout in checkouts:
             used_of = found[start.name, checkout]
             cpu_s = median(used.cpu_s for used in used_of)
