@@ -150,9 +150,11 @@ aa: setup #- a program against itself in N=10 sweeps: how often a verdict is fal
 	done
 	@benchmarks/aa/verdicts.py results/aa-*/runs.csv
 
+# AGAINST: another checkout of the repository, which does the same in turns
 bench: setup #- CPU time of the workflow itself
 	python benchmarks/dry_run.py
-	python benchmarks/aggregation.py
+	python benchmarks/aggregation.py $(if $(AGAINST),--against $(AGAINST))
+	python benchmarks/starts.py $(if $(AGAINST),--against $(AGAINST))
 
 all-reduce: $(STAMP)-trainer #- compare MPI with gRPC on this machine: all-reduces by size, steps; a minute
 	python benchmarks/all_reduce.py --workers $(or $(WORKERS),2)

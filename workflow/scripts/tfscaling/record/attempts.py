@@ -396,13 +396,17 @@ class SpentNodeHours(NamedTuple):
     lost_cost_usd: float | None = 0.0
 
 
+#: Columns of runs.csv that `sum_node_hours` reads.
+SPENT_COLUMNS = ("nodes", "wall_time_s", "failed_attempts", "lost_time_s", "lost_cost_usd")
+
+
 def sum_node_hours(runs: Iterable[Mapping[Any, Any]]) -> SpentNodeHours:
     """Return node-hours of all attempts at some runs, and what failed attempts cost.
 
     Unknown times count as 0.
 
     Args:
-        runs: Rows of runs.csv: column → number, or its text.
+        runs: SPENT_COLUMNS of rows of runs.csv: column → number, or its text.
     """
     failed, hours, lost_hours, lost_usd = 0, 0.0, 0.0, 0.0
     for run in runs:
