@@ -65,7 +65,7 @@ large-batch: $(STAMP)-trainer #- accuracy of large batches on MNIST and CIFAR-10
 	@benchmarks/large_batch.py results/large-batch/runs.csv \
 		--choice results/large-batch-choice/runs.csv
 
-# each network is a study; NETWORK=FILE takes another one (benchmarks/peers/network_file.py)
+# each network is a study; NETWORK=FILE is a custom one (benchmarks/peers/network_file.py)
 NETWORKS = $(or $(NETWORK),$(patsubst %,benchmarks/peers/networks/%.py,cnn residual transformer))
 peers: $(STAMP)-trainer .venv-jax .venv-torch #- the same trainings on Keras, PyTorch and JAX, or of NETWORK=FILE; hours
 	@$(SNAKEMAKE) -- results/datasets/mnist.npz

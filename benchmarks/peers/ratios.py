@@ -37,7 +37,7 @@ from tfscaling.tables import table_files
 
 #: Programs that a training is compared with: the recipe's name before the precision.
 PYTORCH, KERAS, FLOOR = "pytorch", "keras", "floor"
-#: The workflow's strategy that stands for it, by the number of workers.
+#: Number of workers → the strategy that represents the workflow's trainer in the targets.
 OURS = {1: "single", 2: "mpi_all_reduce"}
 FLOAT32, BFLOAT16 = "float32", "bfloat16"
 #: Phases of a start: of the trainer, or of a program.
@@ -147,15 +147,15 @@ def trainings(runs: pd.DataFrame) -> dict[Key, Training]:
         start_up_s=start_up_s,
         training_s=start_up_s + valid["train_time_s"],
     )
-    found = {}
+    by_key = {}
     axes = ["model", "nodes", "strategy", "recipe"]
-    for (model, nodes, strategy, recipe), own in measured.groupby(axes, sort=False):
+    for (model, nodes, strategy, recipe), group in measured.groupby(axes, sort=False):
         *program, precision, _ = recipe.split("-")
         peer = program[0] if strategy == _STRATEGY else strategy
-        samples = (own[name].tolist() for name in _TIMES)
+        samples = (group[name].tolist() for name in _TIMES)
         key = (network_name(model), int(nodes), peer, precision)
-        found[key] = Training(peer, precision, *samples)
-    return found
+        by_key[key] = Training(peer, precision, *samples)
+    return by_key
 
 
 def network_name(model: str) -> str:
@@ -163,13 +163,13 @@ def network_name(model: str) -> str:
     return model.partition(":")[0].rpartition(".")[2]
 
 
-def rows(found: Trainings, network: str, workers: int) -> Iterator[tuple[str, ...]]:
+def rows(measured_trainings: Trainings, network: str, workers: int) -> Iterator[tuple[str, ...]]:
     """Yield a row of texts for each training of a network, the quickest step first."""
-    own = [each for key, each in found.items() if key[:2] == (network, workers)]
-    for training in sorted(own, key=lambda each: median(each.step_ms)):
+    here = [each for key, each in measured_trainings.items() if key[:2] == (network, workers)]
+    for training in sorted(here, key=lambda each: median(each.step_ms)):
         precision = BFLOAT16 if training.precision == BFLOAT16 else FLOAT32
-        pytorch = found.get((network, workers, PYTORCH, precision))
-        floor = found.get((network, workers, FLOOR, precision))
+        pytorch = measured_trainings.get((network, workers, PYTORCH, precision))
+        floor = measured_trainings.get((network, workers, FLOOR, precision))
         trains = training.peer not in (FLOOR, "floor_update", "peak")
         yield (
             training.name,
@@ -182,10 +182,11 @@ def rows(found: Trainings, network: str, workers: int) -> Iterator[tuple[str, ..
         )
 
 
-def reached(target: Target, found: Trainings) -> Iterator[tuple[str, ...]]:
+def reached(target: Target, measured_trainings: Trainings) -> Iterator[tuple[str, ...]]:
     """Yield a row of texts for each network of a target, and for their geometric mean."""
-    networks = [target.network] if target.network else sorted({key[0] for key in found})
-    pairs = [samples_of(target, found, network) for network in networks]
+    every = sorted({key[0] for key in measured_trainings})
+    networks = [network for network in every if target.network in (None, network)]
+    pairs = [samples_of(target, measured_trainings, network) for network in networks]
     strategy = OURS[target.workers]
     workers = "1 worker" if target.peer_workers == 1 else f"{target.peer_workers} workers"
     fixed = (
@@ -196,35 +197,37 @@ def reached(target: Target, found: Trainings) -> Iterator[tuple[str, ...]]:
     )
     for network, samples in zip(networks, pairs, strict=True):
         yield (network, *fixed, *judged(samples and [samples], target.at_least, target.at_most))
-    if target.mean_at_least is not None and len(networks) > 1:
+    if target.at_most is None and len(networks) > 1:
         complete = [samples for samples in pairs if samples is not None]
         known = complete if len(complete) == len(networks) else None
         yield ("geometric mean", *fixed, *judged(known, target.mean_at_least, None))
 
 
-def samples_of(target: Target, found: Trainings, network: str) -> Samples | None:
+def samples_of(target: Target, measured_trainings: Trainings, network: str) -> Samples | None:
     """Return the times whose ratio is compared with a target; None if one was not measured."""
-    own = found.get((network, target.workers, OURS[target.workers], target.precision))
-    peer = found.get((network, target.peer_workers, target.peer, target.precision))
-    if own is None or peer is None:
+    ours = measured_trainings.get((network, target.workers, OURS[target.workers], target.precision))
+    peer = measured_trainings.get((network, target.peer_workers, target.peer, target.precision))
+    if ours is None or peer is None:
         return None
-    both: Samples = (getattr(peer, target.time), getattr(own, target.time))
+    both: Samples = (getattr(peer, target.time), getattr(ours, target.time))
     return both if target.at_most is None else (both[1], both[0])
 
 
 def judged(
     pairs: Sequence[Samples] | None, at_least: float | None, at_most: float | None
 ) -> tuple[str, str, str]:
-    """Return target, geometric mean of the ratios with its interval, and the verdict, as texts."""
-    if at_least is None:
-        asked = f"at most {at_most} times as long"
-    else:
-        asked = f"at least {at_least} times as fast"
+    """Return target, geometric mean of the ratios with its interval, and the verdict, as texts.
+
+    Without a limit, target and verdict are empty.
+    """
+    limit = "" if at_least is None else f"at least {at_least} times as fast"
+    limit = limit if at_most is None else f"at most {at_most} times as long"
     if pairs is None:
-        return asked, "", "not measured"
+        return limit, "", "not measured"
     interval = geometric_mean_interval(pairs)
     mean = geometric_mean(median(above) / median(below) for above, below in pairs)
-    return asked, with_interval(mean, interval, 2), verdict(interval, at_least, at_most)
+    judgement = verdict(interval, at_least, at_most) if limit else ""
+    return limit, with_interval(mean, interval, 2), judgement
 
 
 def geometric_mean_interval(pairs: Sequence[Samples]) -> intervals.Interval | None:
@@ -287,16 +290,16 @@ def with_interval(value: float, interval: intervals.Interval | None, digits: int
 
 
 def tables(runs: pd.DataFrame) -> str:
-    """All of it: place, targets, and a table for each network and number of workers."""
-    found = trainings(runs)
-    asked = [row for target in TARGETS for row in reached(target, found)]
+    """Return place, targets, and a table for each network and number of workers, as Markdown."""
+    measured_trainings = trainings(runs)
+    target_rows = [row for target in TARGETS for row in reached(target, measured_trainings)]
     parts = [
         measured_page.place(runs, PLACE),
-        f"### Targets\n\n{measured_page.table(TARGETS_HEADER, asked)}",
+        f"### Targets\n\n{measured_page.table(TARGETS_HEADER, target_rows)}",
     ]
-    for network, workers in sorted({key[:2] for key in found}):
+    for network, workers in sorted({key[:2] for key in measured_trainings}):
         title = f"### {network}, {workers} worker{'s' if workers > 1 else ''}"
-        table = measured_page.table(HEADER, rows(found, network, workers))
+        table = measured_page.table(HEADER, rows(measured_trainings, network, workers))
         parts.append(f"{title}\n\n{table}")
     return "\n".join(parts)
 
