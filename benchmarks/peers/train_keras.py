@@ -16,7 +16,8 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from peers import network_file
 
-path, data_path, precision, epochs, seed = *sys.argv[1:4], *map(int, sys.argv[4:])
+path, data_path, precision = sys.argv[1:4]
+epochs, seed = map(int, sys.argv[4:])
 rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 network = network_file.load(path)
 if ranks > 1:

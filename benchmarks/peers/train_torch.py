@@ -20,7 +20,8 @@ from peers import network_file
 
 import observe
 
-path, data_path, precision, epochs, seed = *sys.argv[1:4], *map(int, sys.argv[4:])
+path, data_path, precision = sys.argv[1:4]
+epochs, seed = map(int, sys.argv[4:])
 network = network_file.load(path)
 dist.init_process_group("gloo")
 torch.manual_seed(seed)

@@ -26,7 +26,7 @@ def keras_model():
 
     layers = keras.layers
 
-    class Positions(layers.Layer):
+    class Positions(keras.layers.Layer):
         """Adds a learned vector for each place in the window."""
 
         def build(self, shape):
