@@ -149,7 +149,8 @@ def trainings(runs: pd.DataFrame) -> dict[Key, Training]:
     )
     by_key = {}
     axes = ["model", "nodes", "strategy", "recipe"]
-    for (model, nodes, strategy, recipe), group in measured.groupby(axes, sort=False):
+    for values, group in measured.groupby(axes, sort=False):
+        model, nodes, strategy, recipe = map(str, values)
         *program, precision, _ = recipe.split("-")
         peer = program[0] if strategy == _STRATEGY else strategy
         samples = (group[name].tolist() for name in _TIMES)
