@@ -13,7 +13,7 @@ from builders import DIVERGENCE, changed, manifest_of, raw_config, write_failure
 from generator import write_dataset_facts
 from msgspec.structs import replace
 from rows import planned_of, point, rows_of, tables_of, write_all
-from tfscaling.record import attempts
+from tfscaling.record import attempts, metrics
 from tfscaling.record.attempts import Cause, FailureReport
 from tfscaling.record.metrics import METRICS
 from tfscaling.record.run_states import RunState
@@ -259,11 +259,32 @@ def test_hours_of_cores_and_gpus_are_of_all_nodes_and_attempts(
     assert row["gpu_hours"] == pytest.approx(hours * nodes * gpus)
 
 
+#: Words of the formulas in the reference → columns of the table, or numbers.
+WORDS = {
+    "price of a node and hour": "usd_per_node_hour",
+    "seconds of the run's failed attempts": "lost_time_s",
+    "CPUs of the job on all nodes": "(8 * nodes)",
+    "GPUs of the job on all nodes": "(gpus_per_node * nodes)",
+    "×": "*",
+}
+
+
+def by_documented_formula(metric: str, row: pd.DataFrame) -> float:
+    """The value of a metric by the formula in its description, which ends with `/ 3600`."""
+    formula, is_formula, _ = metrics.describe_metrics()[metric].partition("/ 3600")
+    assert is_formula, metric
+    for words, column in WORDS.items():
+        formula = formula.replace(words, column)
+    (value,) = row.eval(f"{formula} / 3600")
+    return float(value)
+
+
 @pytest.mark.parametrize(("nodes", "failed"), [(1, 0), (2, 1), (3, 2)])
-def test_the_cost_to_a_target_has_the_failed_attempts(
+def test_costs_and_hours_are_by_their_documented_formulas(
     tmp_path: Path, nodes: int, failed: int
 ) -> None:
-    planned = planned_of({"nodes": nodes}, usd_per_node_hour=3.6)
+    """All have the failed attempts, the cost to a target as well."""
+    planned = planned_of({"nodes": nodes, "gpus_per_node": nodes - 1}, usd_per_node_hour=3.6)
     planned = replace(planned, targets={"test_accuracy": 0.5})
     (run,) = planned.runs
     with changed(write_record(tmp_path, run, 100.0)) as record:
@@ -273,10 +294,13 @@ def test_the_cost_to_a_target_has_the_failed_attempts(
         ]
     for number in range(1, failed + 1):
         attempt_failed(run, tmp_path, number)
-    (row,) = rows_of(runs_of(planned, tmp_path))
+    table = runs_of(planned, tmp_path)
+    (row,) = rows_of(table)
     assert row["lost_time_s"] == 1800.0 * failed and row["time_to_target_s"] > 0
     paid_s = row["time_to_target_s"] + row["lost_time_s"]
     assert row["cost_to_target_usd"] == pytest.approx(nodes * 3.6 * paid_s / 3600)
+    for metric in ("cost_usd", "node_hours", "core_hours", "gpu_hours", "cost_to_target_usd"):
+        assert row[metric] == pytest.approx(by_documented_formula(metric, table)), metric
 
 
 @pytest.mark.parametrize("nodes", [1, 2])

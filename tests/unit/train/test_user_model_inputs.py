@@ -141,23 +141,35 @@ def test_tokens_of_bytes_are_learned(tmp_path: Path) -> None:
     assert (accuracy or 0.0) > 0.9
 
 
-@pytest.mark.parametrize("is_compiled", [True, False])
-def test_a_compiled_model_gets_bytes_as_fit_gives_them(is_compiled: bool) -> None:
+class WithLoss(keras.Model):
+    """A custom loss; the recipe's optimizer trains it."""
+
+    def compute_loss(self, x: Any, y: Any, y_pred: Any, *_: Any, **__: Any) -> Any:
+        entropy = keras.losses.sparse_categorical_crossentropy(y, y_pred, from_logits=True)
+        return keras.ops.mean(entropy)
+
+
+@pytest.mark.parametrize("kind", ["compiled", "compute_loss", "classifier"])
+def test_a_model_with_its_own_loss_gets_bytes_as_fit_gives_them(kind: str) -> None:
     """A model may scale them by operations, which nobody finds."""
+    is_classifier = kind == "classifier"
 
     def model() -> Any:
         made = sequential(layers.Rescaling(1 / 255))
-        if is_compiled:
+        if kind == "compute_loss":
+            return WithLoss(made.inputs, made.outputs)
+        if kind == "compiled":
             loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
             made.compile("adam", loss)
         return made
 
     labels = np.arange(4) % 2
-    recipe: dict[str, Any] = {"loss": "model", "optimizer": "model"} if is_compiled else {}
+    recipe: dict[str, Any] = {} if is_classifier else {"loss": "model"}
+    recipe |= {"optimizer": "model"} if kind == "compiled" else {}
     spec = training_spec(4, **recipe)
     strategy = tf.distribute.OneDeviceStrategy("CPU:0")
     trainer = ArrayTrainer(strategy, model, Arrays(BYTES, labels, BYTES, labels), spec)
     x, _ = trainer.some_examples()
-    np.testing.assert_allclose(x, BYTES if is_compiled else BYTES / 255, rtol=1e-6)
+    np.testing.assert_allclose(x, BYTES / 255 if is_classifier else BYTES, rtol=1e-6)
     warnings = user_model.warn_of_scaled_bytes(trainer.model, spec.recipe, BYTES)
-    assert bool(warnings) == (not is_compiled)
+    assert bool(warnings) == is_classifier
