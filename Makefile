@@ -65,11 +65,17 @@ large-batch: $(STAMP)-trainer #- accuracy of large batches on MNIST and CIFAR-10
 	@benchmarks/large_batch.py results/large-batch/runs.csv \
 		--choice results/large-batch-choice/runs.csv
 
-# the published script, Keras, PyTorch and JAX, compared with the workflow's trainer
-peers: $(STAMP)-trainer .venv-tf_keras .venv-jax .venv-torch #- the same training on other frameworks; 25 to 50 minutes
-	@$(SNAKEMAKE) --configfile studies/peers/config.yaml -- results/datasets/mnist.npz
-	@$(SNAKEMAKE) --configfile studies/peers/config.yaml
-	@benchmarks/peers/ratios.py results/peers/runs.csv | tee results/peers/ratios.md
+# each network is a study; NETWORK=FILE is a custom one (benchmarks/peers/network_file.py)
+NETWORKS = $(or $(NETWORK),$(patsubst %,benchmarks/peers/networks/%.py,cnn residual transformer))
+peers: $(STAMP)-trainer .venv-jax .venv-torch #- the same trainings on Keras, PyTorch and JAX, or of NETWORK=FILE; hours
+	@$(SNAKEMAKE) -- results/datasets/mnist.npz
+	@set -e; for network in $(NETWORKS); do \
+	    study=results/peers-$$(basename $$network .py).yaml; \
+	    benchmarks/peers/study.py $$network $(if $(STEPS),--steps $(STEPS)) \
+	        $(if $(REPEATS),--repeats $(REPEATS)) >$$study; \
+	    $(SNAKEMAKE) --configfile $$study; \
+	done
+	@benchmarks/peers/ratios.py $(patsubst %.py,results/peers-%/runs.csv,$(notdir $(NETWORKS))) | tee results/peers.md
 
 exchange: setup .venv-torch #- estimated exchange of PyTorch over a slow link, as root; ten minutes
 	@benchmarks/exchange.py
@@ -150,9 +156,11 @@ aa: setup #- a program against itself in N=10 sweeps: how often a verdict is fal
 	done
 	@benchmarks/aa/verdicts.py results/aa-*/runs.csv
 
+# AGAINST: another checkout of the repository, which does the same in turns
 bench: setup #- CPU time of the workflow itself
 	python benchmarks/dry_run.py
-	python benchmarks/aggregation.py
+	python benchmarks/aggregation.py $(if $(AGAINST),--against $(AGAINST))
+	python benchmarks/starts.py $(if $(AGAINST),--against $(AGAINST))
 
 all-reduce: $(STAMP)-trainer #- compare MPI with gRPC on this machine: all-reduces by size, steps; a minute
 	python benchmarks/all_reduce.py --workers $(or $(WORKERS),2)

@@ -95,10 +95,10 @@ def measure(folder: Path) -> dict[str, Usage]:
     }
 
 
-def run(command: Sequence[str], folder: Path) -> Usage:
-    """Run a program in `folder`; its output is not shown."""
+def run(command: Sequence[str], folder: Path, stderr: int | None = None) -> Usage:
+    """Run a program in `folder`; its output is not shown, its errors unless `stderr` is DEVNULL."""
     start = time.perf_counter()
-    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=stderr)
     # of this child alone; getrusage has the peak of the largest child so far
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)

@@ -1,35 +1,37 @@
-"""The floor of a training step: the matrix products of the published network, and nothing else.
+"""The floor of a training step: the matrix products of a network, and nothing else.
 
-floor.py layers|update|one PRECISION EXAMPLES BATCH_SIZE EPOCHS, on one worker. `layers`: every
-product of a step of `mnist_cnn` in its own shape, the convolution as the product that it is of its
-patches; each operand lies as its product reads it. No patch is gathered, no bias, activation or
-gradient of either is computed. `update`: also one pass of SGD over the weights, which reads each
-gradient once, and reads and writes each float32 weight once. `one`: a single product of large
-matrices with as many operations, whose operands stay in the caches: what the cores can do at most,
-and what products as narrow as a small network's do not reach.
+floor.py layers|update|one NETWORK_FILE PRECISION STEPS EPOCHS, on one worker, for a network file
+with `products`. `layers`: every product of a step in its own shape, a convolution as the product
+that it is of its patches; each operand lies as its product reads it. No patch is gathered, no
+bias, activation or gradient of either is computed. `update`: also one pass of SGD over the weights,
+which reads each gradient once, and reads and writes each float32 weight once. `one`: a single
+product of large matrices with as many operations, whose operands stay in the caches: what the cores
+can do at most, and what products as narrow as a small network's do not reach.
 """
 
 import sys
+from pathlib import Path
 
 import tensorflow as tf
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from peers import network_file
+
 import observe
 
-products, precision = sys.argv[1:3]
-examples, batch_size, epochs = map(int, sys.argv[3:])
-
-pixels = 26 * 26
-#: Rows, inner size and columns of each layer's product in a forward pass.
-convolution = (batch_size * pixels, 3 * 3, 32)
-dense = [(batch_size, pixels * 32, 128), (batch_size, 128, 10)]
+products, path, precision = sys.argv[1:4]
+steps_per_epoch, epochs = map(int, sys.argv[4:])
+network = network_file.load(path)
 
 
-def of_layer(rows, inner, columns):
-    """Forward, and for its weights; for what is below it, of a dense layer."""
-    return [(rows, inner, columns), (inner, rows, columns), (rows, columns, inner)]
+def of_layer(rows, inner, columns, has_gradient_below):
+    """Forward, for its weights, and for the layers below if they have weights."""
+    shapes = [(rows, inner, columns), (inner, rows, columns), (rows, columns, inner)]
+    return shapes if has_gradient_below else shapes[:2]
 
 
-layers = [of_layer(*convolution)[:2], *(of_layer(*layer) for layer in dense)]
+layers = [of_layer(*layer) for layer in network.products()]
 shapes = [shape for layer in layers for shape in layer]
 gradients = [place == 1 for layer in layers for place, _ in enumerate(layer)]
 if products == "one":
@@ -67,6 +69,6 @@ def step(operands):
 
 
 for _ in range(epochs):
-    for _ in observe.steps(range(examples // batch_size), examples=batch_size):
+    for _ in observe.steps(range(steps_per_epoch), examples=network.BATCH_SIZE):
         step(operands)[-1].numpy()
     observe.epoch()

@@ -145,7 +145,7 @@ def test_failed_attempts_are_counted_and_paid_once(made: list[Made]) -> None:
                 for (platform, nodes), point in one.truth.points.items()
                 for run in point.runs
             ]
-            spent = attempts.sum_spent(one.runs.to_dict("records"))
+            spent = attempts.sum_node_hours(one.runs.to_dict("records"))
             hours, usd = (sum(each) / 3600 for each in zip(*lost, strict=True))
             assert spent.lost_node_hours == pytest.approx(hours)
             assert spent.lost_cost_usd == pytest.approx(usd)

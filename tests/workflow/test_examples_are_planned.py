@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import yaml
+from peers import study
 from project import REPOSITORY, Project, axis
 
 EXAMPLES = sorted(path.parent.name for path in REPOSITORY.glob("examples/*/config.yaml"))
@@ -37,20 +37,29 @@ def test_an_example_is_planned(new_project: Callable[[str], Project], name: str)
     assert any("/nodes=2/" in run for run in runs)
 
 
+@pytest.mark.parametrize("name", ["cnn", "transformer"])  # one with bounds, one without
 def test_the_peers_are_planned_on_the_same_numbers_of_workers(
-    new_project: Callable[[str], Project],
+    new_project: Callable[[str], Project], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    project = with_environments(new_project("peers"))
+    monkeypatch.chdir(REPOSITORY)
+    project = with_environments(new_project(f"peers-{name}"))
     (project.folder / "benchmarks").symlink_to(REPOSITORY / "benchmarks")
-    runs = project.planned(config=[str(REPOSITORY / "studies/peers/config.yaml")])
+    path = f"benchmarks/peers/networks/{name}.py"
+    (project.folder / "peers.yaml").write_text(study.render(path, ("float32", "bfloat16")))
+    runs = project.planned(config=["peers.yaml"])
     workers: dict[str, set[int]] = {}
     for run in runs:
-        workers.setdefault(axis(run, "recipe"), set()).add(int(axis(run, "nodes")))
-    assert workers.pop("fit") == {1}  # fit of Keras 3 trains on one worker
-    for recipe in ("floor", "floor-update", "peak"):
-        for precision in ("float32", "bfloat16"):
-            assert workers.pop(f"{recipe}+precision={precision}") == {1}
-    assert len(workers) == 6 and all(seen == {1, 2, 4} for seen in workers.values())
+        recipe, _, suffix = axis(run, "recipe").rpartition("-")
+        assert axis(run, "nodes") == suffix
+        workers.setdefault(recipe, set()).add(int(suffix))
+    alone = {each for each, seen in workers.items() if seen == {1}}
+    bounds = study.PRODUCTS if name == "cnn" else ()
+    assert alone == {  # fit of Keras 3 trains on one worker
+        f"{program}-{precision}"
+        for program in ("keras", *bounds)
+        for precision in ("float32", "bfloat16")
+    }
+    assert len(workers) - len(alone) == 7  # pytorch, keras_jax and the trainer, which has XLA, too
     assert {int(axis(run, "repeat")) for run in runs} == set(range(1, 7))
 
 
@@ -89,18 +98,6 @@ def test_the_check_trains_on_a_device_and_on_its_halves(mnist: Path) -> None:
     assert halves["devices"] == halves["data_on"] == ["CPU:0", "CPU:1"]
     assert whole["devices"] == whole["data_on"] == ["CPU:0"]
     assert halves["losses"] == pytest.approx(whole["losses"], rel=0.01)
-
-
-def test_the_peers_do_the_same_work() -> None:
-    content = yaml.safe_load((REPOSITORY / "studies/peers/config.yaml").read_text())
-    for name, recipe in content["recipes"].items():
-        work = (
-            recipe["parameters"]["examples"],
-            recipe["per_replica_batch_size"],
-            recipe["epochs"],
-        )
-        assert work == (6400, 64, 2), name
-        assert recipe.get("train_examples", 6400) == 6400, name
 
 
 def test_the_grid_for_the_catalogue_is_planned(tmp_path: Path) -> None:

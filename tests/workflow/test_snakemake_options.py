@@ -386,9 +386,10 @@ def drawn(project: Project, option: str) -> list[list[str]]:
 
 def test_boxes_of_the_graph_have_the_axes_that_vary(project: Project) -> None:
     repeats = random.randint(2, 8)
-    print(f"{repeats} repeats")
+    option = random.choice(["--dag", "--dag=dot"])
+    print(f"{repeats} repeats, {option}")
     project.overlay({**SLEEP, "grid": [{**SLEEP["grid"][0], "repeats": repeats}]})
-    boxes = [box for box in drawn(project, "--dag") if box[0] == "train"]
+    boxes = [box for box in drawn(project, option) if box[0] == "train"]
     assert len(boxes) == 2 * repeats
     for box in boxes:
         assert {line.partition(":")[0] for line in box[1:]} <= {"nodes", "repeat", "parameters"}

@@ -33,7 +33,7 @@ def refuse_options():
     problems = [
         *INVOCATION.refused_options(),
         *INVOCATION.low_limits(requests_of_runs()),
-        INVOCATION.changed_resources(RESOURCES),
+        INVOCATION.describe_replaced_resources(RESOURCES),
     ]
     if any(problems):
         raise WorkflowError("\n".join(filter(None, problems)))

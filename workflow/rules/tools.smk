@@ -20,7 +20,7 @@ rule plan:
         """)
 
 
-START = SweepStart(CONFIG, MANIFEST, SOURCES, JOBS, INVOCATION.train)
+START = SweepStart(CONFIG, MANIFEST, SOURCES, JOBS, INVOCATION.train_rule)
 REQUESTS = RunRequests()
 #: What attempts keep of records that Snakemake deletes on request, by the records' files.
 KEPT_RECORDS = {}

@@ -91,6 +91,15 @@ def test_lines_beyond_the_limit_are_in_the_tables_alone() -> None:
     assert plot_figure.line_notes(tables_of(*points[:4])) == []
 
 
+def test_a_figure_is_drawn_once() -> None:
+    """Not a second time for its layout."""
+    figure, drawn = PLOTS["execution_time"].draw(tables_of(point(1), point(2)), "T"), []
+    draw = figure.draw
+    figure.draw = lambda renderer: (drawn.append(renderer), draw(renderer))
+    assert "<svg" in plot_figure.to_svg(figure)
+    assert len(drawn) == 1
+
+
 def test_all_text_is_readable_on_a_phone() -> None:
     """Nine pixels high at 370 pixels, what a phone of 400 has for a plot."""
     assert plot_figure.FONT_SIZE * 370 / (72 * plot_figure.WIDTH) >= 9
@@ -147,9 +156,10 @@ def test_error_bars_are_the_interval_else_the_range_and_nothing_for_a_single_run
     ],
 )
 def test_tips_say_how_many_runs_have_times_where_they_tell_a_time(names: Any, runs: str) -> None:
-    (tip,) = plot_figure.tip_texts(comparison_of(point(runs=3, runs_timed=1)), "cluster", *names)
+    rows = tables_of(point(runs=3, runs_timed=1)).points.values()
+    (tip,) = plot_figure.tip_texts(rows, "cluster", *names)
     assert tip.endswith(runs)
-    (tip,) = plot_figure.tip_texts(comparison_of(point(runs=3)), "cluster", *names)
+    (tip,) = plot_figure.tip_texts(tables_of(point(runs=3)).points.values(), "cluster", *names)
     assert tip.endswith("(3 runs)")
 
 
@@ -310,21 +320,21 @@ def test_numbers_of_an_axis_have_no_exponent(value: float, text: str) -> None:
 def test_a_note_says_what_error_bars_are(
     runs: tuple[int, ...], columns: tuple[str, ...], expected: list[str]
 ) -> None:
-    table = comparison_of(*(point_with_interval(n + 1, number) for n, number in enumerate(runs)))
-    notes = plot_figure.error_bar_notes(table, *columns)
+    tables = tables_of(*(point_with_interval(n + 1, number) for n, number in enumerate(runs)))
+    notes = plot_figure.error_bar_notes(tables, *columns)
     assert len(notes) == bool(expected)
     assert [word for word in ("interval", "range") if word in "".join(notes)] == expected
 
 
 def test_bars_of_projected_values_have_a_note_of_their_own() -> None:
-    table = comparison_of(
+    tables = tables_of(
         point_with_interval(1, 6), point_with_interval(2, 3, has_interval=True, **SHORT)
     )
-    measured, projected = plot_figure.error_bar_notes(table, "execution_time_s")
+    measured, projected = plot_figure.error_bar_notes(tables, "execution_time_s")
     assert "projected" in projected and "projected" not in measured
     # two short runs have no interval of a complete run
-    table = comparison_of(point_with_interval(1, 6), point_with_interval(2, 2, **SHORT))
-    assert not any("projected" in note for note in plot_figure.error_bar_notes(table, *BARRED))
+    tables = tables_of(point_with_interval(1, 6), point_with_interval(2, 2, **SHORT))
+    assert not any("projected" in note for note in plot_figure.error_bar_notes(tables, *BARRED))
 
 
 SHORT: dict[str, Any] = {"projected_from_steps": 100, "projected_to_steps": 1000}

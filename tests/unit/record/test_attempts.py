@@ -115,9 +115,9 @@ def a_run(nodes: int, failed: int, lost_s: float, usd: float | None) -> dict[str
 def test_what_failed_attempts_took_is_summed_over_runs() -> None:
     """A run without failed attempts needs no price."""
     runs = [a_run(2, 1, 900.0, 1.25), a_run(4, 2, 450.0, 2.5), a_run(1, 0, 0.0, None)]
-    found = attempts.sum_spent(runs)
+    found = attempts.sum_node_hours(runs)
     assert (found.failed_attempts, found.lost_cost_usd) == (3, 3.75)
     assert found.lost_node_hours == pytest.approx(1.0)
     assert found.node_hours == pytest.approx(1.0 + 7 * 90 / 3600)
-    assert attempts.sum_spent([*runs, a_run(1, 1, 1.0, None)]).lost_cost_usd is None
-    assert attempts.sum_spent([]) == attempts.Spent()
+    assert attempts.sum_node_hours([*runs, a_run(1, 1, 1.0, None)]).lost_cost_usd is None
+    assert attempts.sum_node_hours([]) == attempts.SpentNodeHours()

@@ -102,6 +102,6 @@ def test_events_on_the_launchers_clock_keep_what_the_host_said() -> None:
         Event(name=EventName.START, time_s=10.0, host_time_s=11.0, details={"offset_s": 2.5}),
         Event(name=EventName.IMPORTED, time_s=12.0),
     ]
-    found = events.on_launcher_clock(lines)
+    found = events.convert_to_launcher_clock(lines)
     assert [e.time_s for e in found] == [12.5, 14.5]
     assert [e.host_time_s for e in found] == [11.0, 12.0]

@@ -12,7 +12,7 @@ from tfscaling.record import metrics
 from tfscaling.record.metrics import METRICS
 from tfscaling.record.phases import Phases
 from tfscaling.record.rank_report import Epoch
-from tfscaling.record.run_record import HeldOut, Metrics, Resumed, RunRecord
+from tfscaling.record.run_record import HeldOutEvaluation, Metrics, Resumption, RunRecord
 from tfscaling.study.config_types import Quality
 
 RECORD = msgspec.convert(a_record(), RunRecord)
@@ -169,7 +169,7 @@ def test_a_resumed_run_adds_the_training_before_to_the_moment_of_its_target() ->
         )
         for n, ended_s in ((1, None), (2, 13.0), (3, 30.0))
     )
-    resumed = Resumed(epoch=2, step=0, steps_repeated=4, trained_before_s=10.0, attempts=())
+    resumed = Resumption(epoch=2, step=0, steps_repeated=4, trained_before_s=10.0, attempts=())
     made = msgspec.structs.replace(record(epochs), resumed=resumed)
     made = msgspec.structs.replace(
         made, phases=msgspec.structs.replace(made.phases, checkpoint_time_s=9.0)
@@ -180,7 +180,10 @@ def test_a_resumed_run_adds_the_training_before_to_the_moment_of_its_target() ->
 
 def test_an_evaluation_within_an_epoch_counts() -> None:
     made = record()
-    held = [HeldOut(epoch=2, ended_s=float(n), metrics={"accuracy": 0.1 * n}) for n in (7, 8, 9)]
+    held = [
+        HeldOutEvaluation(epoch=2, ended_s=float(n), metrics={"accuracy": 0.1 * n})
+        for n in (7, 8, 9)
+    ]
     measured = msgspec.structs.replace(made.metrics, evaluations=tuple(held))
     made = msgspec.structs.replace(made, metrics=measured)
     assert metrics.find_target_time(made, compared("test_accuracy"), 0.8).time_s == 8.0

@@ -13,7 +13,7 @@ import pytest
 from builders import local_spec
 from generator import training_report
 from tfscaling.record import checks, run_record, step_estimates
-from tfscaling.record.rank_report import Epoch, Execution, Stopped, TrainingReport
+from tfscaling.record.rank_report import Epoch, Execution, StopPoint, TrainingReport
 from tfscaling.record.run_record import RunRecord
 from tfscaling.study.run_spec import RunSpec
 
@@ -36,7 +36,7 @@ def short_report(stop: int = 20, evaluations: int = 1) -> TrainingReport:
         training_report(examples_trained=EXAMPLES * (begun - 1) + 128 * last),
         epochs=tuple(epochs),
         steps=tuple(steps),
-        stopped=Stopped(steps_per_epoch=STEPS, evaluations=evaluations, epoch_turn_s=TURN_S),
+        stopped=StopPoint(steps_per_epoch=STEPS, evaluations=evaluations, epoch_turn_s=TURN_S),
     )
 
 
@@ -193,7 +193,7 @@ def test_a_complete_run_of_few_epochs_is_a_part_of_a_longer_training(evaluated: 
     metrics = msgspec.structs.replace(record.metrics, epochs=epochs, examples_trained=made * 100)
     derived = msgspec.structs.replace(record.derived, steps_per_epoch=STEPS)
     record = msgspec.structs.replace(record, metrics=metrics, derived=derived)
-    short = step_estimates.as_short_run(record, whole).short_run
+    short = step_estimates.treat_as_short_run(record, whole).short_run
     assert short is not None, seed
     times = sum(n % every == 0 for n in range(1, made + 1))
     assert (short.epochs, short.epochs_of_whole) == (made, whole), seed

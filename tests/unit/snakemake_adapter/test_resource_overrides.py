@@ -207,7 +207,7 @@ def test_resources_that_a_module_replaces_are_refused(
 ) -> None:
     rule = SimpleNamespace(name="my_train", resources=resources)
     planned = {"nodes": 2, "runtime": 60, "tasks": str}
-    problem = unsupported_options.find_replaced_resources(rule, planned, ())
+    problem = unsupported_options.describe_replaced_resources(rule, planned, ())
     assert bool(problem) is bool(changed)
     assert f"replaces {changed}, and" in problem or not changed
 

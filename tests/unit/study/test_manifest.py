@@ -55,7 +55,10 @@ def test_a_manifest_survives_its_way_through_a_file(tmp_path: Path) -> None:
     raw["platforms"]["cluster"].update(PRICE, setup=["a"], env={"A": "1"})
     written = manifest_of(config_validation.convert_to_types(raw))
     written.write(tmp_path / "manifest.json")
-    assert Manifest.read(tmp_path / "manifest.json") == written
+    read = Manifest.read(tmp_path / "manifest.json")
+    assert read == written
+    # thousands of runs need the memory of one recipe
+    assert len({id(run.spec.recipe) for run in read.runs}) == 1 < len(read.runs)
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ class Conclusion:
 
         Args:
             table: The table of the conclusion.
-            study: The evidence.
+            study: The study whose tables and records are the evidence.
             warnings: Warnings to include.
         """
         from tfscaling.tables import display

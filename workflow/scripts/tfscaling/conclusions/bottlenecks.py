@@ -74,14 +74,17 @@ _WORK_RATIO_MAX = 1.25
 
 
 class AttributionRow(ConfigurationRow):
-    """The parts of a configuration's training step, over its valid runs, and of its wall time.
+    """How the time of a configuration's training step, and its wall time, split into parts.
 
     Attributes:
-        runs: Number of runs with parts of a step, or else of runs with a known split of wall time.
-        step_time_s: Time of a step in seconds.
-        shares: Median share of each part in the step, with its interval: `<part>_share<end>`.
-        largest: In how many runs each part is the largest: `<part>_largest`.
-        held_back_by: The parts that are the bottleneck.
+        runs: Number of valid runs whose steps are split into STEP_PARTS; if there are none, number
+            of runs whose wall time is split.
+        step_time_s: Median time of a step in seconds; NaN if no part of a step is known.
+        shares: `<part>_share<end>` → median share of a part in the step; with the end `_low` or
+            `_high`, a bound of its interval.
+        largest: `<part>_largest` → number of runs in which this part of the step is the largest.
+        held_back_by: The parts that may be the bottleneck of a step, the likeliest first, joined by
+            "or"; "" if no part is known.
         method: MEASURED, or ESTIMATED from runs of one replica; "" if no part of a step is known.
         wall_time_s: Wall time in seconds of the run in the middle, when runs are sorted by wall
             time; of two in the middle, the shorter one.

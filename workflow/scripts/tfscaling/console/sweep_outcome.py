@@ -215,7 +215,7 @@ def _spent_lines(rows: Sequence[dict[str, str]]) -> list[str]:
     """
     if not rows:
         return []
-    valid, found = sum(row["status"] == RunState.OK for row in rows), attempts.sum_spent(rows)
+    valid, found = sum(row["status"] == RunState.OK for row in rows), attempts.sum_node_hours(rows)
     line = f"{valid} of {text_lines.count_text(len(rows), 'run')} valid"
     if valid and (others := _describe_invalid_runs(rows)):
         line += f" ({others})"

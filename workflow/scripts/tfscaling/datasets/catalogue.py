@@ -64,8 +64,9 @@ class PipelineContext:
 class Arrays:
     """The prepared arrays of a dataset: inputs, labels and weights of examples.
 
-    Each part is an array (examples, …) or several of them. Built-in datasets have images (examples,
-    height, width[, channels]) and integer labels (examples,).
+    Each attribute but the checksum is an array of the shape (examples, …), or a dictionary or tuple
+    of such arrays. Built-in datasets have images (examples, height, width[, channels]) and integer
+    labels (examples,).
 
     Attributes:
         x_train: Inputs for training.
@@ -74,7 +75,8 @@ class Arrays:
         y_test: Held-out labels.
         weights_train: Weights of the training examples; None without weights.
         weights_test: Weights of the held-out examples; None without weights.
-        sha256: Checksum of the complete prepared arrays; None if the file has none.
+        sha256: Checksum of the prepared arrays before a recipe shortens them; None if the prepared
+            file stores no checksum.
     """
 
     x_train: Nest
@@ -113,11 +115,12 @@ class Dataset:
     description: str
     #: `fingerprint` of the published arrays; None for a custom function.
     sha256: str | None
-    #: Number of training examples; None for a custom function, which has not run yet.
+    #: Number of training examples; None for a custom function, because it has not run yet.
     train_examples: int | None
-    #: Reads the arrays by name from a folder or file: of a source, or the user's copy.
+    #: Returns the arrays by name; gets the folder or file that a source has downloaded, or the
+    #: user's copy.
     read: Callable[[Path], dict[str, np.ndarray]]
-    #: Name of a source → the source, in the order in which they are tried.
+    #: Name of a source → the source, in the order in which the sources are tried.
     sources: Mapping[str, downloads.Source] = field(default_factory=dict)
     #: Calls the custom function and returns its arrays by name; None for published files.
     function: Callable[[], dict[str, np.ndarray]] | None = None
@@ -225,9 +228,10 @@ def _arrays_from_function(name: str, parameters: ArgumentValues) -> dict[str, np
 
 
 def _normalise_labels(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the arrays with one-dimensional integer labels as int32, if it can hold all values.
+    """Return the arrays with one-dimensional integer labels as int32.
 
-    So the checksum does not depend on the integer type of the labels.
+    The checksum then does not depend on the integer type of the labels. Labels with values that
+    int32 cannot hold, and other labels, are returned unchanged.
     """
     found = dict(arrays)
     for name in ("y_train", "y_test"):
@@ -341,9 +345,10 @@ def _count_examples(arrays: Mapping[str, np.ndarray]) -> Examples:
 
 
 def _prepare_pipeline(name: str, output: Path, provenance: Path, parameters: ArgumentValues) -> str:
-    """Call a module's `prepare`, if it exists, to write the files of a pipeline, and describe them.
+    """Write the files of an input pipeline by the module's `prepare`, if any, and their checksum.
 
-    The files are replaced completely or not at all. Between two renames the folder does not exist.
+    `prepare` writes to a new folder, which replaces the old one only after success. For a moment,
+    between the renames of the old and the new folder, no folder has the final name.
 
     Args:
         name: The function `package.module:function` that returns the pipeline.
@@ -355,7 +360,7 @@ def _prepare_pipeline(name: str, output: Path, provenance: Path, parameters: Arg
         Name of the source, for the provenance.
 
     Raises:
-        DatasetError: `prepare` fails.
+        DatasetError: `prepare` fails, or the pipeline's code or files cannot be read.
     """
     code = user_code.code_of_functions(name).checksums()
     preparing, folder = user_code.find_prepare_function(name), prepared_data.files_folder(output)
@@ -474,7 +479,7 @@ def _split_validation(arrays: Mapping[str, np.ndarray], examples: int) -> dict[s
 def fingerprint(arrays: Mapping[str, np.ndarray]) -> str:
     """Return the SHA-256 of arrays with their names, types and shapes, in hexadecimal digits.
 
-    It is the same for every source of a dataset.
+    All sources of a dataset provide equal arrays, so they have one fingerprint.
     """
     digest = hashlib.sha256()
     for name, array in sorted(arrays.items()):

@@ -52,12 +52,13 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
 
 
 def flatten_part(part: str, value: Any) -> dict[str, np.ndarray]:
-    """Return name in the prepared file → array, for a part of a dataset.
+    """Return a part of a dataset as a flat mapping: name in the prepared file → array.
 
     Args:
         part: Name of the part, such as `x_train`.
-        value: What the custom function returned for it: an array, or a mapping or tuple of arrays.
-            A list of arrays is several inputs or outputs, as in `fit`; any other list is one array.
+        value: The part as the custom function returned it: an array, or a mapping or tuple of
+            arrays. A list of arrays is several inputs or outputs, as in `fit`; any other list is
+            one array.
     """
     if isinstance(value, Mapping):
         arrays = {f"{part}.{key}": array for key, array in value.items()}

@@ -31,7 +31,7 @@ from tfscaling.tables.display import (
     split_naming_columns,
 )
 from tfscaling.tables.row_types import RunRow
-from tfscaling.tables.table_files import to_rows
+from tfscaling.tables.table_files import row_dicts, to_rows
 
 #: Highest number of values in a column by which readers choose rows; columns with more are
 #: searched.
@@ -169,7 +169,7 @@ def make_status_table(runs: pd.DataFrame, comparison: pd.DataFrame) -> Table:
 
 def failed_attempts_notes(runs: pd.DataFrame) -> list[str]:
     """Return [note on the cost of failed attempts at these runs]; [] without failed attempts."""
-    found = attempts.sum_spent(runs.to_dict("records"))
+    found = attempts.sum_node_hours(row_dicts(runs.filter(attempts.SPENT_COLUMNS)))
     if not found.failed_attempts:
         return []
     usd = "no price" if found.lost_cost_usd is None else f"{found.lost_cost_usd:.2f} US dollars"

@@ -9,9 +9,10 @@ from __future__ import annotations
 import io
 import re
 import textwrap
-from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -73,6 +74,11 @@ class Tables:
     imported_from: str = ""
     excluded: Collection[Point] = ()
 
+    @cached_property
+    def points(self) -> Mapping[Hashable, PointRow]:
+        """Label of a row of `comparison` in its index → the row."""
+        return dict(zip(self.comparison.index, to_rows(PointRow, self.comparison), strict=True))
+
 
 @dataclass(frozen=True)
 class Series:
@@ -84,7 +90,6 @@ class Series:
         style: Colour, marker and line style for matplotlib.
         rows: Its configurations, sorted by number of nodes; some may have no valid run.
         is_shown: Whether the line is visible until a reader of the page hides it.
-        is_drawn: Whether the plot has the line at all; otherwise only the tables have its values.
     """
 
     key: tuple[str, ...]
@@ -92,7 +97,6 @@ class Series:
     style: Style
     rows: pd.DataFrame
     is_shown: bool = True
-    is_drawn: bool = True
 
 
 def column_values(rows: pd.DataFrame, name: str) -> np.ndarray:
@@ -159,16 +163,19 @@ def rank_lines(keys: Sequence[Hashable], first: Iterable[Hashable] = ()) -> dict
     return {key: rank for rank, key in enumerate(ordered)}
 
 
-def group_rows(table: pd.DataFrame, by: Sequence[str]) -> dict[tuple[str, ...], pd.DataFrame]:
-    """Return (values of the axes in `by`, as texts) → the rows with these values."""
-    groups = table.groupby([*by], sort=False, dropna=False)
-    return {tuple(map(str, keys)): rows for keys, rows in groups}
+def row_numbers(table: pd.DataFrame, by: Sequence[str]) -> dict[tuple[str, ...], list[int]]:
+    """Return (values of the axes in `by`, as texts) → the numbers of the rows with them."""
+    keys = zip(*(map(str, table[axis]) for axis in by), strict=True)
+    found: dict[tuple[str, ...], list[int]] = {}
+    for number, key in enumerate(keys):
+        found.setdefault(key, []).append(number)
+    return found
 
 
 def make_series(
     table: pd.DataFrame, first: Sequence[Point] = (), by: Sequence[str] = LINE_AXES
 ) -> list[Series]:
-    """Return all lines of a plot; the lines shown at first come first.
+    """Return the lines that a plot draws, visible or hidden at first; visible ones come first.
 
     Args:
         table: The table of configurations.
@@ -177,15 +184,21 @@ def make_series(
             line differ only in nodes; with POINT_AXES each configuration is a line.
     """
     titles, colours, shown = platform_titles(table), colour_numbers(table), axes_that_vary(table)
-    groups = group_rows(table, by)
-    have = [key for key, rows in groups.items() if len(rows_with_runs(rows))]
+    groups = row_numbers(table, by)
+    measured = row_numbers(rows_with_runs(table), by)
+    have = [key for key in groups if key in measured]
     ranks = rank_lines(have, [tuple(str(getattr(each, axis)) for axis in by) for each in first])
     counts: dict[str, int] = {}
     lines = []
     for key in sorted(groups, key=lambda key: max(LINES_MAX - 1, ranks.get(key, 0))):
         name = key[by.index("platform")]
         number = counts[name] = counts.get(name, -1) + 1
-        texts = [axis_text(axis, groups[key].iloc[0]) for axis in by if axis in shown]
+        rank = ranks.get(key, 0)
+        if rank >= LINES_DRAWN_MAX:
+            continue
+        rows = table.iloc[groups[key]]
+        row = rows.iloc[0]
+        texts = [axis_text(axis, row) for axis in by if axis in shown]
         if len(titles) > 1 or not texts:  # an only platform is named where nothing else is
             texts = [titles[name], *texts]
         style: Style = {
@@ -195,10 +208,8 @@ def make_series(
             # so that those at the same place are seen
             "markersize": max(4.5, 7.5 - number),
         }
-        rows = groups[key].sort_values("nodes")
-        rank = ranks.get(key, 0)
-        kept = rank < LINES_MAX, rank < LINES_DRAWN_MAX
-        lines.append(Series(key, ", ".join(texts), style, rows, *kept))
+        rows = rows.sort_values("nodes")
+        lines.append(Series(key, ", ".join(texts), style, rows, is_shown=rank < LINES_MAX))
     return lines
 
 
@@ -209,7 +220,7 @@ def drawn_series(tables: Tables, by: Sequence[str] = LINE_AXES) -> list[Series]:
         tables: The tables.
         by: The axes that the configurations of a line share.
     """
-    return [line for line in make_series(tables.comparison, tables.first, by) if line.is_drawn]
+    return make_series(tables.comparison, tables.first, by)
 
 
 def line_notes(tables: Tables, by: Sequence[str] = LINE_AXES) -> list[str]:
@@ -219,7 +230,7 @@ def line_notes(tables: Tables, by: Sequence[str] = LINE_AXES) -> list[str]:
         tables: The tables.
         by: The axes that the configurations of a line share.
     """
-    others = len(group_rows(rows_with_runs(tables.comparison), by)) - LINES_DRAWN_MAX
+    others = len(row_numbers(rows_with_runs(tables.comparison), by)) - LINES_DRAWN_MAX
     return [f"{count_text(others, 'other line')}: in the tables alone"] if others > 0 else []
 
 
@@ -255,7 +266,7 @@ def hidden_artists(figure: Figure) -> dict[str, list[Any]]:
     return found
 
 
-def tip_texts(rows: pd.DataFrame, label: str, *names: str) -> list[str]:
+def tip_texts(rows: Iterable[PointRow], label: str, *names: str) -> list[str]:
     """Return the tooltip of each point of a line: nodes, line, values of metrics, runs.
 
     Args:
@@ -265,7 +276,7 @@ def tip_texts(rows: pd.DataFrame, label: str, *names: str) -> list[str]:
     """
     columns = {run_count_column(name) for name in names}
     texts = []
-    for row in to_rows(PointRow, rows):
+    for row in rows:
         runs = count_text(row.runs, "run")
         if "runs_timed" in columns and row.runs_timed < row.runs:
             runs += f", {row.runs_timed} with times"
@@ -354,12 +365,15 @@ def set_tip(artist: Any, text: str) -> None:
     artist.set_gid(_TIP + text)
 
 
-def draw_points(axes: Any, rows: pd.DataFrame, x: str, y: str, label: str, style: Style) -> None:
+def draw_points(
+    axes: Any, tables: Tables, rows: pd.DataFrame, x: str, y: str, label: str, style: Style
+) -> None:
     """Draw the points of a line with error bars and tooltips, and connect them.
 
     Args:
         axes: The axes.
-        rows: The configurations.
+        tables: The tables.
+        rows: The configurations: rows of `tables.comparison`, with their index.
         x: Column for the x axis.
         y: Column for the y axis.
         label: Label of the line.
@@ -371,7 +385,8 @@ def draw_points(axes: Any, rows: pd.DataFrame, x: str, y: str, label: str, style
     }
     xs, ys = column_values(rows, x), column_values(rows, y)
     axes.errorbar(xs, ys, label=label, **{"capsize": 3, "elinewidth": 1, **bars, **style})
-    add_tips(axes, xs, ys, tip_texts(rows, label, *named))
+    points = (tables.points[each] for each in rows.index)
+    add_tips(axes, xs, ys, tip_texts(points, label, *named))
 
 
 def add_tips(axes: Any, xs: np.ndarray, ys: np.ndarray, texts: Iterable[str]) -> None:
@@ -389,14 +404,14 @@ def add_tips(axes: Any, xs: np.ndarray, ys: np.ndarray, texts: Iterable[str]) ->
             set_tip(axes.plot(x, y, "o", **near)[0], text)
 
 
-def error_bar_notes(table: pd.DataFrame, *columns: str) -> list[str]:
+def error_bar_notes(tables: Tables, *columns: str) -> list[str]:
     """Return notes on what the error bars of columns show, by `display.bracket_kind`.
 
     Args:
-        table: The table of configurations.
+        tables: The tables.
         *columns: The columns that are drawn.
     """
-    kinds = bracket_kinds(columns, to_rows(PointRow, table))
+    kinds = bracket_kinds(columns, tables.points.values())
     notes = []
     if BracketKind.MEDIAN_INTERVAL in kinds:
         notes.append(_INTERVAL + f", or {_RANGE}" * (BracketKind.RANGE in kinds))
@@ -554,10 +569,21 @@ def wrap_lines(text: str, width: int) -> str:
     )
 
 
-def to_svg(figure: Figure) -> str:
-    """Return a figure as SVG with tooltips; equal figures give equal texts."""
-    import matplotlib
+#: Dots per inch of SVG in matplotlib.
+_SVG_DPI = 72
 
+
+def to_svg(figure: Figure) -> str:
+    """Return a figure as SVG with tooltips, and fix its layout; equal figures give equal texts."""
+    import matplotlib
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+
+    # `savefig` draws a figure with a layout engine twice, the first time only for the layout
+    FigureCanvasSVG(figure)
+    figure.set_dpi(_SVG_DPI)
+    if layout := figure.get_layout_engine():
+        layout.execute(figure)
+        figure.set_layout_engine(None)
     metadata = {"Date": None, "Creator": None, "Format": None, "Type": None}
     style = matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "tfscaling"})
     with style, io.StringIO() as file:

@@ -95,7 +95,7 @@ def _plot_against_time(tables: Tables, title: str, panels: Sequence[_Panel]) -> 
             kinds = " or ".join(nouns[kind] for kind in nouns if kind in set(shown["devices"]))
             per_node = f" × {kinds} per node; of CPUs the nodes alone" * by_gpus
             notes.append(f"labels: nodes{per_node}")
-            notes += plot_figure.error_bar_notes(tables.comparison, _TIME, panel.name)
+            notes += plot_figure.error_bar_notes(tables, _TIME, panel.name)
     notes += plot_figure.line_notes(tables)
     plot_figure.mark_absent(every_axes[0], tables.comparison)
     return plot_figure.add_legend_and_notes(figure, every_axes, tables, list(dict.fromkeys(notes)))
@@ -123,7 +123,7 @@ def _draw_panel(
         if len(rows):
             style = {**line.style, "linestyle": "none", "elinewidth": 0.8, "capsize": 0}
             with plot_figure.mark_as_line(axes, line):
-                plot_figure.draw_points(axes, rows, _TIME, name, line.label, style)
+                plot_figure.draw_points(axes, tables, rows, _TIME, name, line.label, style)
     is_compared = [point not in tables.excluded for point in points_of(shown)]
     _draw_pareto_lines(axes, panel, shown[is_compared], legend_names_metric, labels_have_gpus)
     if not len(shown):
@@ -264,7 +264,7 @@ def loss_quality(tables: Tables, title: str) -> Figure:
             if len(rows):
                 style = {**line.style, "linewidth": 1}
                 with plot_figure.mark_as_line(axes, line):
-                    plot_figure.draw_points(axes, rows, batch, name, line.label, style)
+                    plot_figure.draw_points(axes, tables, rows, batch, name, line.label, style)
         known = np.isfinite(
             column_values(published, f"published_{name}") + column_values(published, batch)
         )
@@ -282,7 +282,7 @@ def loss_quality(tables: Tables, title: str) -> Figure:
         shown = np.isfinite(column_values(learned.select_rows(table), name)).any()
         _format_value_axis(axes, bool(shown or known.any()), 0.08 * some_absent)
         plot_figure.mark_absent(axes, table, batch)
-    notes = plot_figure.error_bar_notes(table, *(learned.column for learned in shown_of))
+    notes = plot_figure.error_bar_notes(tables, *(learned.column for learned in shown_of))
     if not len(plot_figure.rows_with_runs(table)) and len(published):
         notes = [plot_figure.NOTHING]
     notes += [] if is_one_line else plot_figure.line_notes(tables)
@@ -302,9 +302,9 @@ def epochs(tables: Tables, title: str) -> Figure:
     shown_of = _learning_panels(table)
     labels = [learned.label.removeprefix("test ") for learned in shown_of]
     figure, panels = plot_figure.make_panels(title, "epoch", labels)
-    groups = plot_figure.group_rows(measured, POINT_AXES)
+    places = plot_figure.row_numbers(measured, POINT_AXES)
     every = plot_figure.drawn_series(tables, POINT_AXES)
-    lines = [(line, groups[line.key]) for line in every if line.key in groups]
+    lines = [(line, measured.iloc[places[line.key]]) for line in every if line.key in places]
     drawn = set[str]()
     for axes, learned, label in zip(panels, shown_of, labels, strict=True):
         for line, rows in lines:

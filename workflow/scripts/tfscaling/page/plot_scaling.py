@@ -81,7 +81,7 @@ def _plot_over_nodes(
         rows = line.rows[np.isfinite(column_values(line.rows, column))]
         if len(rows):
             with plot_figure.mark_as_line(axes, line):
-                plot_figure.draw_points(axes, rows, "nodes", column, line.label, line.style)
+                plot_figure.draw_points(axes, tables, rows, "nodes", column, line.label, line.style)
             lines.append((line, rows))
     plot_figure.use_value_ticks(axes, column_values(tables.comparison, "nodes"))
     has_absent = plot_figure.mark_absent(axes, tables.comparison, "nodes")
@@ -126,7 +126,7 @@ def execution_time(tables: Tables, title: str) -> Figure:
         plot_figure.use_plain_log(axes, "y", 0.08 * has_absent)
     else:
         plot_figure.label_empty_axes(axes, _why_no_times(table))
-    notes = plot_figure.error_bar_notes(table, time)
+    notes = plot_figure.error_bar_notes(tables, time)
     if any_published and not lines:
         notes = [_why_no_times(table)]
     notes += plot_figure.line_notes(tables)
@@ -164,7 +164,7 @@ def metric_over_nodes(tables: Tables, title: str, name: str) -> Figure:
         plot_figure.label_empty_axes(
             axes, plot_figure.NOTHING if nothing else f"no {metric.title} measured"
         )
-    notes = plot_figure.error_bar_notes(table, name) if f"{name}_low" in table else []
+    notes = plot_figure.error_bar_notes(tables, name) if f"{name}_low" in table else []
     notes += plot_figure.line_notes(tables)
     return plot_figure.add_legend_and_notes(figure, axes, tables, notes)
 

@@ -13,21 +13,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
-import pandas as pd
 from msgspec.structs import replace
 
 from tfscaling.plan.run_durations import DurationEstimate, RunDurations
 from tfscaling.plan.to_do import RunsToDo
 from tfscaling.record import attempts
-from tfscaling.record.attempts import Spent
+from tfscaling.record.attempts import SpentNodeHours
 from tfscaling.record.run_states import RESULTS, RunState
 from tfscaling.snakemake_adapter.submission import Submission, describe_submission
 from tfscaling.study import platforms, variants
 from tfscaling.study.config_types import POINT_AXES, Config, Recipe
 from tfscaling.study.manifest import Manifest, PlannedRun
 from tfscaling.study.run_spec import Point
-from tfscaling.tables import row_values, runs_table
+from tfscaling.tables import row_values, runs_table, table_files
 from tfscaling.tables.display import join_lines
+from tfscaling.tables.row_types import RunRow
+from tfscaling.tables.row_values import is_known
 
 if TYPE_CHECKING:
     from tfscaling.search.study_searches import StudySearch
@@ -191,7 +192,7 @@ class Plan:
     on_other_clusters: int
     stale: int = 0
     unreadable: tuple[str, ...] = ()
-    spent: Spent = field(default_factory=Spent)
+    spent: SpentNodeHours = field(default_factory=SpentNodeHours)
     searches: list[SearchCost] = field(default_factory=list)
     startup_s: float = 0.0
 
@@ -229,23 +230,23 @@ def make_plan(
     platforms.check_cluster(config)
     # an extra repeat, too, has a row although it was not run
     runs = tuple(replace(run, extra_repeat=False) for run in planned.all_runs)
-    all_runs, _ = runs_table.run_tables(runs, runs_dir, planned.targets)
+    all_rows = runs_table.run_rows(runs, runs_dir, planned.targets).runs
     is_selected = [config.is_selected(run.spec.point.platform) for run in planned.all_runs]
-    selected, table = [*compress(planned.all_runs, is_selected)], all_runs[is_selected]
+    selected, own = ([*compress(each, is_selected)] for each in (planned.all_runs, all_rows))
     to_do = RunsToDo(config, planned.all_runs, runs_dir, forced)
-    searches = _decide_searches(planned, all_runs)  # by the runs of all clusters
+    searches = _decide_searches(planned, all_rows)  # by the runs of all clusters
     durations = RunDurations(config, planned.all_runs, runs_dir)
-    sorted_runs = _sort_runs(selected, table, to_do, searches)
+    sorted_runs = _sort_runs(selected, own, to_do, searches)
     rows = [
-        _plan_row(own[0], len(own), feasibility, reason, durations.estimate(point))
-        for (point, feasibility, reason), own in sorted_runs.due.items()
+        _plan_row(due[0], len(due), feasibility, reason, durations.estimate(point))
+        for (point, feasibility, reason), due in sorted_runs.due.items()
     ]
-    startup_s = _shortest_startup_s(table, rows)
+    startup_s = _shortest_startup_s(own, rows)
     rows += _excluded_rows(config, planned)
     repeated = Counter(  # to a search, stale runs are missing: it requests what it needs of them
         run.spec.point
-        for run, status in zip(selected, table["status"], strict=True)
-        if run.spec.path in to_do.forced_again and status in RESULTS
+        for run, row in zip(selected, own, strict=True)
+        if run.spec.path in to_do.forced_again and row.status in RESULTS
     )
     chosen = {run.spec.point for run in selected}
     first = {run.spec.point: run for run in planned.all_runs}
@@ -255,7 +256,9 @@ def make_plan(
         on_other_clusters=len(planned.all_runs) - len(selected),
         stale=sorted_runs.stale,
         unreadable=sorted_runs.unreadable,
-        spent=attempts.sum_spent(table.to_dict("records")),
+        spent=attempts.sum_node_hours(
+            {name: row[name] for name in attempts.SPENT_COLUMNS} for row in own
+        ),
         searches=[_cost_search(each, first, durations, repeated, chosen) for each in searches],
         startup_s=startup_s,
     )
@@ -279,7 +282,7 @@ class _SortedRuns(NamedTuple):
 
 def _sort_runs(
     selected: Sequence[PlannedRun],
-    table: pd.DataFrame,
+    rows: Sequence[RunRow],
     to_do: RunsToDo,
     searches: Sequence[StudySearch],
 ) -> _SortedRuns:
@@ -290,15 +293,15 @@ def _sort_runs(
 
     Args:
         selected: The runs.
-        table: Their rows in the table of runs, in the same order.
+        rows: Their rows in the table of runs, in the same order.
         to_do: Which runs of the study are to do.
         searches: The searches of the study.
     """
     searched = {point: search for search in searches for point in search.all_points.values()}
     due: dict[tuple[Point, str, str], list[PlannedRun]] = {}
     finished, stale, unreadable = 0, 0, []
-    for run, status, reason in zip(selected, table["status"], table["reason"], strict=True):
-        point, path = run.spec.point, run.spec.path
+    for run, row in zip(selected, rows, strict=True):
+        point, path, status, reason = run.spec.point, run.spec.path, row.status, row.reason
         if why := to_do.unreadable.get(path):
             unreadable.append(why)
         elif path not in to_do.folders_to_do:
@@ -317,30 +320,33 @@ def _sort_runs(
     return _SortedRuns(due, finished, stale, tuple(unreadable))
 
 
-def _decide_searches(planned: Manifest, all_runs: pd.DataFrame) -> list[StudySearch]:
-    """Return the searches of a manifest with their decisions, from the table of all its runs."""
+def _decide_searches(planned: Manifest, rows: Sequence[RunRow]) -> list[StudySearch]:
+    """Return the searches of a manifest with their decisions, from the rows of all its runs."""
     if not planned.searches:
         return []
     from tfscaling.search import study_searches  # loads SciPy
 
-    return study_searches.decide_searches(planned, all_runs)
+    return study_searches.decide_searches(planned, table_files.to_frame(RunRow, rows))
 
 
-def _shortest_startup_s(table: pd.DataFrame, due: Sequence[PlanRow]) -> float:
+def _shortest_startup_s(rows: Iterable[RunRow], due: Sequence[PlanRow]) -> float:
     """Return the shortest measured time from a run's start to its training, in seconds.
 
     Only runs with the platform, strategy and recipe of a run to do are considered.
 
     Args:
-        table: The table of runs.
+        rows: Rows of the table of runs.
         due: Rows of the runs to do.
 
     Returns:
         0 if such a combination of platform, strategy and recipe has no measurement.
     """
-    startups_s = table["execution_time_s"] - table["train_time_s"]
-    kinds = [table["platform"], table["strategy"], table["recipe"]]
-    shortest_s = startups_s.groupby(kinds).min().dropna().to_dict()
+    shortest_s: dict[tuple[str, str, str], float] = {}
+    for row in rows:
+        startup_s = row.execution_time_s - row.train_time_s
+        if is_known(startup_s):
+            kind = row.platform, row.strategy, row.recipe
+            shortest_s[kind] = min(startup_s, shortest_s.get(kind, startup_s))
     due_kinds = {(row.platform, row.strategy, row.recipe) for row in due}
     return min((shortest_s.get(kind, 0.0) for kind in due_kinds), default=0.0)
 

@@ -79,7 +79,9 @@ class RunDurations:
                 statistics.median(each.phases.wall_time_s for each in made), source
             )
         records = find_valid_records(short, self._runs_dir) if short else ()
-        shorts = (step_estimates.as_short_run(record, spec.recipe.epochs) for record in records)
+        shorts = (
+            step_estimates.treat_as_short_run(record, spec.recipe.epochs) for record in records
+        )
         projected = map(step_estimates.project_training, shorts)
         if times_s := [whole.phases.wall_time_s for whole in projected if whole is not None]:
             number = count_text(len(times_s), "short run")

@@ -26,7 +26,7 @@ from tfscaling.files import atomic
 from tfscaling.files.outside_text import LENGTH_MAX, make_visible, shorten
 from tfscaling.record import events, run_record
 from tfscaling.record.rank_report import FromZero, RankReport, TrainingReport
-from tfscaling.record.run_record import EarlierAttempt, RecordError, Resumed, RunRecord
+from tfscaling.record.run_record import EarlierAttempt, RecordError, Resumption, RunRecord
 
 #: In an attempt's folder: the file with the specification that all ranks read.
 SPEC = "spec.json"
@@ -257,7 +257,8 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The first rank that failed; null if no single rank did."""
     host: str | None = None
     exit_code: int | None = None
-    """Exit code of the rank; negative: the number of the signal that killed it."""
+    """Exit code of the rank; if a signal killed it, the signal's number with a minus sign; null if
+    unknown."""
     error: str | None = None
     """Class of the exception; null without an exception."""
     place: UserLine | None = None
@@ -339,8 +340,8 @@ class FailedAttempts(NamedTuple):
 def _read_failures(folder: Path) -> Iterator[FailureReport | None]:
     """Yield the report of each failed attempt in a job's folder; None for a broken report.
 
-    The last one may be the report of a Slurm job that began no attempt. Only the job's folder has
-    it.
+    The last one may be the report of a Slurm job that failed before it began an attempt. Such a
+    report exists only in the job's folder.
     """
     slurm_jobs = set()
     for attempt in attempt_numbers(folder):
@@ -379,7 +380,7 @@ def failed_too_often(folder: Path) -> bool:
     return sum(failure.cause.kind != "cancelled" for failure in known) >= ATTEMPTS_MAX
 
 
-class Spent(NamedTuple):
+class SpentNodeHours(NamedTuple):
     """Node-hours of all attempts at some runs, and what their failed attempts lost.
 
     Attributes:
@@ -395,13 +396,17 @@ class Spent(NamedTuple):
     lost_cost_usd: float | None = 0.0
 
 
-def sum_spent(runs: Iterable[Mapping[Any, Any]]) -> Spent:
+#: Columns of runs.csv that `sum_node_hours` reads.
+SPENT_COLUMNS = ("nodes", "wall_time_s", "failed_attempts", "lost_time_s", "lost_cost_usd")
+
+
+def sum_node_hours(runs: Iterable[Mapping[Any, Any]]) -> SpentNodeHours:
     """Return node-hours of all attempts at some runs, and what failed attempts cost.
 
     Unknown times count as 0.
 
     Args:
-        runs: Rows of runs.csv: column → number, or its text.
+        runs: SPENT_COLUMNS of rows of runs.csv: column → number, or its text.
     """
     failed, hours, lost_hours, lost_usd = 0, 0.0, 0.0, 0.0
     for run in runs:
@@ -411,7 +416,7 @@ def sum_spent(runs: Iterable[Mapping[Any, Any]]) -> Spent:
         lost_hours += nodes * lost_s / 3600
         hours += nodes * (lost_s + _amount(run, "wall_time_s")) / 3600
         lost_usd += _amount(run, "lost_cost_usd", math.nan) if own else 0.0
-    return Spent(failed, hours, lost_hours, None if math.isnan(lost_usd) else lost_usd)
+    return SpentNodeHours(failed, hours, lost_hours, None if math.isnan(lost_usd) else lost_usd)
 
 
 def _amount(run: Mapping[Any, Any], name: str, unknown: float = 0.0) -> float:
@@ -480,7 +485,7 @@ def add_resumption(record: RunRecord, run: Path, reports: Sequence[RankReport]) 
     since = next((r.resumed_from for r in reports if isinstance(r, TrainingReport)), None)
     known = [each.steps for each in earlier if each.steps is not None]
     is_known = since is not None and len(known) == len(earlier)
-    resumed = Resumed(
+    resumed = Resumption(
         epoch=since.epoch if since else None,
         step=since.step if since else None,
         steps_repeated=sum(known) - beginning.steps if is_known else None,

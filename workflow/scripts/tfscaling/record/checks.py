@@ -205,7 +205,10 @@ def _check_gpu_sharing(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
 
 
 def _gpu_uuids(report: Rank) -> list[str]:
-    """Return the UUIDs of a rank's GPUs, as far as nvidia-smi lists them."""
+    """Return the UUIDs of a rank's GPUs, as far as they are known.
+
+    They are from nvidia-smi's list of the host's GPUs, or from the variable that selects GPUs.
+    """
     uuids = report.host_facts.gpu_uuids
     if report.gpus_visible is None:
         return list(uuids)
@@ -308,7 +311,10 @@ def _check_examples(
 
 
 def _planned_stop(spec: RunSpec, report: TrainingReport) -> int | None:
-    """Return the number of steps after which the run was to end; None: after its epochs."""
+    """Return the number of steps after which the run was to end; None if it was to end by epochs.
+
+    With `stop_after_steps: auto`, it is the number of steps that the rank trained.
+    """
     stop = spec.recipe.stop_after_steps
     return sum(each.steps for each in report.steps) if isinstance(stop, str) else stop
 
@@ -628,10 +634,11 @@ class _GpuName(NamedTuple):
     """The name of a GPU, split.
 
     Attributes:
-        words: Its words, without makers, `mig` and the slice.
-        mig: The numbers of its slice, such as ("1", "3", 20) for `1c.3g.20gb`: compute instances
-            (c), "" if the name has none; GPU instances (g); and memory in GB. None for a whole GPU.
-        is_mig: Whether it names a slice, or has the word `mig`.
+        words: Words of the name, without the maker, the word `mig` and the slice.
+        mig: The numbers of the slice, such as ("1", "3", 20) for `1c.3g.20gb`: compute instances
+            (c), "" if the name has none; GPU instances (g); and memory in GB. None if the name has
+            no slice.
+        is_mig: Whether the name has a slice or the word `mig`.
     """
 
     words: list[str]
@@ -683,14 +690,20 @@ def _is_same_slice(one: tuple[str, str, int], other: tuple[str, str, int]) -> bo
 
 
 def _is_same_memory(one_gb: int, other_gb: int) -> bool:
-    """Return whether two sizes, in GB, can be the memory of the same slice: names round it."""
+    """Return whether two sizes in GB can be one slice's memory, which names round differently."""
     return abs(one_gb - other_gb) <= _SLICE_MEMORY_TOLERANCE * max(one_gb, other_gb)
 
 
 def _is_size_of_slice(word: str, wanted: _GpuName, found: _GpuName) -> bool:
-    """Return whether a word of a request without a slice gives the memory of the found slice.
+    """Return whether a word of a requested model gives the memory size of the found slice.
 
-    Sites name slices so: `h100-47` for the profile 3g.47gb.
+    Some sites name slices in this way: `h100-47` requests the profile 3g.47gb. The result is False
+    if the request has a profile, too.
+
+    Args:
+        word: A word of the request.
+        wanted: The requested model.
+        found: The driver's name of the GPU.
     """
     if wanted.mig or found.mig is None or word == _model_number(wanted.words):
         return False

@@ -111,8 +111,9 @@ def find_last_traceback(lines: Sequence[str], folder: Path) -> ProgramException 
     """Return the exception of the last traceback in lines of output; None without a traceback.
 
     Its place is the innermost frame in a file below `folder`; else the innermost frame in another
-    file that belongs to no installed package. `observe.py` is skipped, because it only passes on
-    exceptions from user data sets. Paths are relative to the folder.
+    file that belongs to no installed package; else the innermost frame. The first two skip
+    `observe.py`, because it only passes on exceptions from user data sets. Paths are relative to
+    the folder if they are in it.
 
     Args:
         lines: The lines.
@@ -311,9 +312,10 @@ def _find_assignments(words: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def _find_shell_values(text: str) -> list[tuple[str, str]]:
-    """Return (name, value) of secrets that a shell reads in a line, the values without quotes.
+    """Return (name, value) of each secret in a shell line, in an assignment or after an option.
 
-    Operators stay parts of values.
+    Values are returned without quotes. A shell operator directly after a value, such as `;`, stays
+    in it.
     """
     words = _SHELL_WORD.findall(text)
     pairs = [word.partition("=")[::2] for word in words if "=" in word]

@@ -46,7 +46,8 @@ class EventName(str, enum.Enum):
 
     Attributes:
         activity: What a rank of the built-in trainer does after the event.
-        next_step: This activity in words for the console; "" if the event does not begin it.
+        next_step: What the rank does after the event, in words for the console; "" if the
+            event begins nothing new.
     """
 
     activity: RankActivity
@@ -109,8 +110,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
     name: EventName
     time_s: float
-    """Seconds since the epoch by the rank's clock; after `on_launcher_clock` by the launcher's
-    clock."""
+    """Seconds since the epoch by the rank's clock, or by the launcher's clock after
+    `convert_to_launcher_clock`."""
     rank: int = 0
     host_time_s: float | None = None
     """Time by the wall clock of the host; None if it equals `time_s`."""
@@ -171,13 +172,16 @@ class EventLog:
         return moment
 
     def write_posted(self) -> None:
-        """Append all events that were sent so far to the file: the launcher may lack the last."""
+        """Append all events that were sent so far to the file.
+
+        The launcher may not have received the last of them. Later events are only appended.
+        """
         with self._lock:
             self._post = None
             self._write()
 
     def _write(self, *lines: str) -> None:
-        """Append lines to the file, after the events that were only sent by the network so far."""
+        """Append to the file the events that were only sent so far, then these lines."""
         # closed each time: network file systems show others then what it has
         with self._path.open("a") as file:
             file.writelines((*self._posted, *lines))
@@ -232,7 +236,7 @@ def read_events_by_rank(folder: Path) -> dict[int, list[Event]]:
         if events := read_events(path):
             # all of the rank's, also if it has lost its connection
             by_rank[rank_of_file(path)] = events
-    return {rank: on_launcher_clock(by_rank[rank]) for rank in sorted(by_rank)}
+    return {rank: convert_to_launcher_clock(by_rank[rank]) for rank in sorted(by_rank)}
 
 
 def rank_of_file(path: Path) -> int:
@@ -261,7 +265,7 @@ def read_new_events(path: Path, offset: int) -> tuple[list[Event], int]:
     return [event for event in events if event is not None], offset + len(complete)
 
 
-def on_launcher_clock(events: Iterable[Event]) -> list[Event]:
+def convert_to_launcher_clock(events: Iterable[Event]) -> list[Event]:
     """Return a rank's events with their times converted to the launcher's clock.
 
     The offset is in the rank's first event. Without an offset the times are not changed.

@@ -38,8 +38,9 @@ class Metric:
         best: Best possible value, such as 1 for accuracy; values are then compared by their
             distance from it.
         ends: Endings, such as `min`, of the columns for its spread over a configuration's runs.
-        is_of_last_job: Whether a record has it of the run's last job only. It is unknown for a run
-            that resumed in a further job, and is never projected from a short run.
+        is_of_last_job: Whether a record contains only the last job's part of the metric, such as
+            energy. The tables then have no value for a run that resumed in another job. The metric
+            is not projected from a short run.
     """
 
     title: str
@@ -421,9 +422,10 @@ def find_target_time(record: RunRecord, quality: Quality, target: float) -> Targ
 def _target_at_epoch(record: RunRecord, number: int) -> TargetTime:
     """Return the time at which a target was reached in an epoch.
 
-    If the record has no end time of this epoch, as before a resumption, the time is computed: it is
-    execution_time_s without the later epochs, plus the evaluations so far. It is unknown if
-    checkpoints were written after the epoch.
+    The record has no end time of an epoch that an earlier attempt trained. The time is then
+    execution_time_s minus the durations of the later epochs, plus the evaluations up to this epoch.
+    It is unknown if a later epoch has no duration, or if the run wrote checkpoints and trained
+    later epochs.
 
     Args:
         record: The record of the run.

@@ -42,8 +42,8 @@ class Observer(NamedTuple):
     """A way to observe a program.
 
     Attributes:
-        reader: Reads the report of one rank's program by the recipe's patterns; it raises
-            ObservationError, or ValueError for a report that is completely wrong.
+        reader: Reads the report of one rank's program by the recipe's patterns. It raises
+            ObservationError for a wrong line, or ValueError for a problem without a line.
         source: Where the report is: `events`, a file that every rank's program writes, or `output`,
             a copy of its output.
     """
@@ -457,7 +457,7 @@ def _values_by_epoch(found: Mapping[str, list[_NumberFound]]) -> list[_ValuesOfE
         found: Name of a metric → the numbers that its pattern found.
 
     Raises:
-        ValueError: Other metrics have different numbers of matches.
+        ValueError: The metrics have different numbers of matches in another way.
     """
     longest = max(found.values(), key=len, default=[])
     count = len(longest)

@@ -107,7 +107,7 @@ class Phases(Part, frozen=True, kw_only=True):
 
     @property
     def wall_time_s(self) -> float:
-        """Time from the launcher's start until all but the record is written, in seconds."""
+        """Seconds from the launcher's start to the end of the teardown, just before the record."""
         return sum(getattr(self, name) or 0.0 for name in WALL_PHASES)
 
     def unknown_phases(self) -> list[str]:

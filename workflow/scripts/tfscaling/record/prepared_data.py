@@ -117,9 +117,13 @@ def files_folder(dataset_file: Path) -> Path:
 
 
 def current_checksum(dataset_file: Path) -> str | None:
-    """Return the checksum of the data that runs would read now; None without a prepared file.
+    """Return the checksum of the data that a new run reads, from the JSON file next to the data.
 
-    For a pipeline it is computed from its present code and files.
+    The checksum of a pipeline is computed from its present code and files. The result is None if
+    the JSON file is missing or broken, or if the pipeline's code is not installed here.
+
+    Args:
+        dataset_file: The prepared file, which is not read.
     """
     found = read_facts(dataset_file)
     if found is None:

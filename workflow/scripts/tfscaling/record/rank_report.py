@@ -170,7 +170,7 @@ class TrainedRank(Rank, frozen=True, kw_only=True):
     flops_per_example: float | None = None
     """FLOPs of a training step per example, counted on the chief; null if they are not known."""
     data_sha256: str | None
-    """Checksum of the arrays that were read, if the file has one."""
+    """Checksum of the data that was read; null if the prepared file stores none."""
     train_examples: int
     test_examples: int
     examples_trained: int
@@ -238,16 +238,16 @@ class ResumePoint(msgspec.Struct, frozen=True, kw_only=True):
 
     epoch: Positive
     step: FromZero
-    """Number of steps of this epoch that were done."""
+    """Number of this epoch's steps that were trained before."""
     examples: int
-    """Number of examples of all replicas that were trained."""
+    """Number of examples that all replicas together had trained, in all epochs."""
     trained_s: float
     """Seconds of training up to this position."""
     steps_per_epoch: int
     """Number of steps of an epoch; 0 if no epoch was complete, so that it was unknown."""
 
 
-class Stopped(msgspec.Struct, frozen=True, kw_only=True):
+class StopPoint(msgspec.Struct, frozen=True, kw_only=True):
     """The point at which `stop_after_steps` ended a training, with facts for its projection."""
 
     steps_per_epoch: Positive
@@ -274,7 +274,7 @@ class TrainingReport(TrainedRank, frozen=True, kw_only=True, tag="training", tag
     warnings: tuple[str, ...] = ()
     resumed_from: ResumePoint | None = None
     """Position from which the training resumed; null if it began with its first step."""
-    stopped: Stopped | None = None
+    stopped: StopPoint | None = None
     """Where `stop_after_steps` ended the training; null if the training ended otherwise."""
 
 
@@ -285,7 +285,7 @@ class ServerReport(Rank, frozen=True, kw_only=True, tag="server", tag_field="kin
 class Totals(msgspec.Struct, frozen=True, kw_only=True):
     """Totals of a rank's program from its start until `time_s`: steps, examples, wait for input."""
 
-    #: When the totals were taken, in seconds since the epoch.
+    #: Unix time in seconds at which the totals were taken.
     time_s: float
     steps: int
     #: Examples of this rank alone; None if not reported.
@@ -302,12 +302,13 @@ class ObservedEpoch(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     epoch: int
-    #: When its last step had ended, in seconds since the epoch; None if the way to observe has no
-    #: times.
+    #: Unix time in seconds at which the epoch's last step had ended; None if the recipe's way to
+    #: observe the program reports no times.
     time_s: float | None = None
     #: Metric, by the program's name for it → value; None where not finite.
     metrics: dict[str, float | None]
-    #: Number of steps and of examples from the program's start to its end; None if not reported.
+    #: Number of steps, then of examples, from the program's start to the end of this epoch; None if
+    #: not reported.
     steps: int | None = None
     examples: int | None = None
 
@@ -315,17 +316,18 @@ class ObservedEpoch(msgspec.Struct, frozen=True, kw_only=True):
 class ObservedEvaluation(msgspec.Struct, frozen=True, kw_only=True):
     """An evaluation of a program on held-out examples."""
 
-    #: Number of the epoch after which it took place; 0 before the first.
+    #: Number of the training epoch after which the evaluation took place; 0 before the first.
     epoch: int
+    #: Unix time in seconds at which the evaluation began, then at which it had ended; None if the
+    #: recipe's way to observe the program reports no times.
     begin_s: float | None = None
-    #: When it had ended, in seconds since the epoch; None if the way to observe has no times.
     time_s: float | None = None
     #: Metric, by the program's name without a prefix such as `val_` → value; None where not finite.
     metrics: dict[str, float | None]
 
     @property
     def span_s(self) -> tuple[float, float] | None:
-        """(begin, end) in seconds since the epoch; None if one is unknown."""
+        """Begin and end of the evaluation as Unix times in seconds; None if one is unknown."""
         if self.begin_s is None or self.time_s is None:
             return None
         return self.begin_s, self.time_s
@@ -334,11 +336,11 @@ class ObservedEvaluation(msgspec.Struct, frozen=True, kw_only=True):
 class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """What a rank's program reported about its training: times, totals, epochs, evaluations.
 
-    A value that was not reported is None or empty. Times are seconds since the epoch by the clock
-    of the rank's host; counts are totals since the program's start.
+    A value that was not reported is None or empty. Times are Unix times in seconds by the clock of
+    the rank's host. Counts are totals since the program's start.
     """
 
-    #: When the packages were imported.
+    #: When the program's packages had been imported.
     imported_s: float | None = None
     #: When the first step had ended.
     first_step_s: float | None = None
@@ -350,8 +352,9 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     input_wait_s: float | None = None
     epochs: tuple[ObservedEpoch, ...] = ()
     evaluations: tuple[ObservedEvaluation, ...] = ()
-    #: Totals in the order of time, the first after the first step. A window is what lies between
-    #: two of them. On GPUs only totals at an epoch's `time_s` end in a value that was fetched.
+    #: Totals at successive times, the first after the first step. The steps between two of them are
+    #: a window. A GPU may lag behind the program's count of steps, except at an epoch's `time_s`,
+    #: when the program has fetched values from it.
     windows: tuple[Totals, ...] = ()
     #: Warnings for readers of the record, one sentence each.
     warnings: tuple[str, ...] = ()
@@ -363,7 +366,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def evaluation_spans_s(self) -> list[tuple[float, float]]:
-        """(begin, end) in seconds since the epoch, for evaluations with known times."""
+        """Begin and end of each evaluation with known times, as Unix times in seconds."""
         return [span_s for each in self.evaluations if (span_s := each.span_s) is not None]
 
 

@@ -76,7 +76,8 @@ class Derived(Part, frozen=True, kw_only=True):
     per_replica_batch_size: Examples
     global_batch_size: Examples
     steps_per_epoch: Positive | None
-    """Steps of an epoch; null if a user's program does not report them."""
+    """Number of steps in an epoch; null if a user's program does not report steps and epochs, or if
+    its epochs have no whole number of steps on average."""
 
 
 class Use(Part, frozen=True, kw_only=True):
@@ -118,7 +119,7 @@ class Computation(Part, frozen=True, kw_only=True):
     """Host of the slowest rank."""
 
 
-class HeldOut(Part, frozen=True, kw_only=True):
+class HeldOutEvaluation(Part, frozen=True, kw_only=True):
     """An evaluation on held-out examples within an epoch."""
 
     epoch: Positive
@@ -160,7 +161,7 @@ class Metrics(Computation, frozen=True, kw_only=True):
     examples_trained: Examples | None
     """Number of trained examples over all epochs and replicas; null if a user's program does not
     report it."""
-    evaluations: tuple[HeldOut, ...] = ()
+    evaluations: tuple[HeldOutEvaluation, ...] = ()
     """Evaluations of a program within epochs. `epochs` has the last evaluation of each epoch."""
     epochs: tuple[Epoch, ...]
     """The epochs of the training; empty if a user's program reports none."""
@@ -173,8 +174,9 @@ UserCode = dict[str, str]
 class PreparedData(Part, frozen=True, kw_only=True):
     """The prepared data that the ranks of a run read."""
 
-    # the name of a file: a foreign record must not lead to another folder
+    # without a slash: a record from outside must not lead to a file in another folder
     name: Annotated[str, Meta(pattern="^[^/]+$")]
+    """Name of the prepared file, without its folder and ending."""
     source: str
     """Name of the source from which the data was fetched."""
     sha256: Sha256
@@ -295,7 +297,7 @@ class EarlierAttempt(Part, frozen=True, kw_only=True):
     """Why the attempt ended."""
 
 
-class Resumed(Part, frozen=True, kw_only=True):
+class Resumption(Part, frozen=True, kw_only=True):
     """How an interrupted run resumed; step times and rates are from its last attempt.
 
     For a program only the attempts are known.
@@ -379,7 +381,7 @@ class RunRecord(Part, frozen=True, kw_only=True):
     trained_by: str = ""
     """How a custom model with its own compile() settings was trained: its optimizer, loss, metrics
     and methods, in words. Empty if the recipe's optimizer and the cross-entropy trained it."""
-    resumed: Resumed | None = None
+    resumed: Resumption | None = None
     """How the run resumed from a checkpoint; null if it did not."""
     short_run: ShortRun | None = None
     """How much of the complete training the run trained, if `stop_after_steps` ended it; else
@@ -532,7 +534,7 @@ def read_record(path: Path) -> RunRecord | None:
 
 
 def read_outcome(path: Path) -> RunRecord | DoesNotFit | None:
-    """Read the record of a run, or of a run that ran out of memory; None without a file.
+    """Read the record of a run that trained or that ran out of memory; None without a file.
 
     Raises:
         RecordError: If the file cannot be read.
@@ -591,8 +593,8 @@ def _read_file(path: Path) -> bytes:
 def parse_record(content: bytes, where: object, kind: type[_T], version: int = 0) -> _T:
     """Return the object in the content of a record's file.
 
-    In its texts, except `parameters`, control characters are written out: the file may be from
-    outside, and whatever shows a text of it need not care.
+    The file may come from somebody else. So control characters in all texts but `parameters` are
+    replaced by visible escapes, and every text can be printed.
 
     Args:
         content: The content.
@@ -616,8 +618,8 @@ def parse_record(content: bytes, where: object, kind: type[_T], version: int = 0
 def _decode_complete(content: bytes) -> Any:
     """Return a record's content as plain objects, with the keys that `write_record` has omitted.
 
-    All texts but parameters, which are compared with the configuration's, have only visible
-    characters.
+    Control characters in texts are replaced by visible escapes. The parameters stay unchanged,
+    because they are compared with the parameters in the configuration.
     """
     plain = msgspec.json.decode(content)
     with contextlib.suppress(AttributeError, KeyError, TypeError):  # no record
@@ -666,14 +668,14 @@ def _describe_msgspec_error(error: Exception) -> str:
 
 
 def check_readable(record: _R, where: str) -> _R:
-    """Return the record, after checking that its file could be read again.
+    """Check that a record, once written to a file, could be read again; return it unchanged.
 
     Args:
         record: The record.
         where: Name of the file for messages.
 
     Raises:
-        RecordError: If its file could not be read again; the message has the key.
+        RecordError: A value is not allowed in the file; the message has its key.
     """
     try:
         msgspec.json.decode(msgspec.json.encode(record), type=type(record))

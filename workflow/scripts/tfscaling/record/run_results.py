@@ -343,7 +343,11 @@ def build_record(
 
 
 def steps_per_epoch(reports: Sequence[RankReport]) -> int | None:
-    """Return the number of steps of an epoch; None for a program whose epochs differ."""
+    """Return the number of steps in each epoch of the training.
+
+    For a program it is the mean over its epochs; None if this is no whole number, or if the program
+    has not reported steps and epochs.
+    """
     if program_reports(reports):
         seen = first_observed(reports)
         if not seen.steps or not seen.epochs or seen.steps % len(seen.epochs):

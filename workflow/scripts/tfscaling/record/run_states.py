@@ -159,8 +159,10 @@ def describe_nearest_change(spec: RunSpec, runs_dir: Path) -> str:
         Each changed parameter as `key: before, now value`; "" without such a record.
     """
     folder = (runs_dir / spec.path).parent
+    if not _may_exist(folder):  # as of all runs of a new study
+        return ""
     files = sorted(folder.glob(f"{run_spec.PARAMETERS_AXIS}=*/{run_record.RECORD}"))
-    if not files:  # as of all runs of a new study
+    if not files:
         return ""
     defaults = run_spec.defaults_of_omitted_keys()
     planned = {**defaults, **spec.parameters}

@@ -26,7 +26,7 @@ from tfscaling.record.rank_report import (
     first_observed,
     program_reports,
 )
-from tfscaling.record.run_record import HeldOut, Metrics, SlurmJob
+from tfscaling.record.run_record import HeldOutEvaluation, Metrics, SlurmJob
 
 #: Events of a rank after an epoch was trained, and after it was evaluated.
 _EPOCH_EVENTS = (EventName.EPOCH, EventName.EPOCH_EVALUATED)
@@ -116,7 +116,9 @@ def _event_times(events: Sequence[Event], report: RankReport) -> dict[str, float
 
 
 def _clock_shift_s(events: Sequence[Event]) -> float:
-    """Return the seconds to add to the times that a program reports by its host's clock.
+    """Return the seconds to add to the times of a program to get the launcher's time.
+
+    A program reports its times by the clock of its host.
 
     Args:
         events: Events of the program's rank, on the launcher's clock.
@@ -128,9 +130,9 @@ def _clock_shift_s(events: Sequence[Event]) -> float:
 def _first_clock_shift_s(
     rank_events: Sequence[Sequence[Event]], reports: Sequence[RankReport]
 ) -> float:
-    """Return by how many seconds a host's clock is ahead of the launcher's.
+    """Return `_clock_shift_s` of the first rank whose program reported its training.
 
-    It is the host of the first rank whose program reported that it trained; 0.0 without one.
+    Such a program reported steps, epochs or evaluations. The result is 0.0 if no program did.
 
     Args:
         rank_events: Events of each rank.
@@ -201,7 +203,7 @@ def add_end_times(
     begin_s = min(_event_times(*pair)[EventName.START] for pair in pairs)
     trained_s, evaluated_s = (_last_by_epoch(rank_events, e) for e in _EPOCH_EVENTS)
     ends_s = trained_s | _last_by_epoch(rank_events, EventName.EVALUATED) | evaluated_s
-    within: list[HeldOut] = []
+    within: list[HeldOutEvaluation] = []
     if program_reports(reports):
         seen, shift_s = first_observed(reports), _first_clock_shift_s(rank_events, reports)
         evaluated = {each.epoch: each for each in seen.evaluations}
@@ -211,7 +213,9 @@ def add_end_times(
         for each in seen.evaluations:
             if each.epoch > 0 and each is not evaluated[each.epoch]:
                 at_s = None if each.time_s is None else max(0.0, each.time_s + shift_s - begin_s)
-                within.append(HeldOut(epoch=each.epoch, ended_s=at_s, metrics=each.metrics))
+                within.append(
+                    HeldOutEvaluation(epoch=each.epoch, ended_s=at_s, metrics=each.metrics)
+                )
     ended_s = {epoch: end_s - begin_s for epoch, end_s in ends_s.items()}
     epochs = tuple(replace(epoch, ended_s=ended_s.get(epoch.epoch)) for epoch in measured.epochs)
     return replace(measured, epochs=epochs, evaluations=tuple(within))

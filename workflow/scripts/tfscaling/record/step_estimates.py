@@ -123,7 +123,7 @@ def join_steps_to_blocks(executions: Sequence[Execution]) -> tuple[StepBlock, ..
     )
 
 
-def as_short_run(record: RunRecord, epochs: int) -> RunRecord:
+def treat_as_short_run(record: RunRecord, epochs: int) -> RunRecord:
     """Return a complete run's record as if it were the beginning of a longer training.
 
     The steps after the first epoch count as steady. The record is returned unchanged if it has too

@@ -27,13 +27,13 @@ class Invocation:
         is_module: Whether another workflow uses this one as a module. Snakemake does not run the
             handlers of a module, such as `onstart`.
         is_configured: Whether the other workflow gives the configuration; no file is then read.
-        train: The name of rule train, which a module may change.
+        train_rule: The name of rule train, which a module may change.
     """
 
     workflow: Any
     is_module: bool
     is_configured: bool
-    train: str
+    train_rule: str
 
     @property
     def is_main_process(self) -> bool:
@@ -79,7 +79,7 @@ class Invocation:
     @property
     def _overrides(self) -> Mapping[str, Any]:
         """Resource → value that --set-resources gives to rule train."""
-        return self.workflow.resource_settings.overwrite_resources.get(self.train) or {}
+        return self.workflow.resource_settings.overwrite_resources.get(self.train_rule) or {}
 
     def refused_options(self) -> list[str]:
         """Return a line for each option that is refused, with what to do instead.
@@ -91,7 +91,7 @@ class Invocation:
         return [
             *unsupported_options.find_repeated_options(sys.argv[1:]),
             *unsupported_options.find_refusals(
-                self.train,
+                self.train_rule,
                 self.workflow.resource_settings,
                 self.workflow.storage_settings,
                 self.workflow.group_settings,
@@ -108,7 +108,7 @@ class Invocation:
         limits = self.workflow.resource_settings.resources
         return [*unsupported_options.find_low_limits(limits, requests)]
 
-    def changed_resources(self, planned: Mapping[str, object]) -> str:
+    def describe_replaced_resources(self, planned: Mapping[str, object]) -> str:
         """Return an error message if a module has replaced resources of rule train; else "".
 
         Call it when all rules are read: a module may change a rule after it was read.
@@ -116,8 +116,8 @@ class Invocation:
         Args:
             planned: Resource → value or function, as this workflow gives it to the rule.
         """
-        rule = self.workflow.get_rule(self.train)
-        return unsupported_options.find_replaced_resources(rule, planned, self._overrides)
+        rule = self.workflow.get_rule(self.train_rule)
+        return unsupported_options.describe_replaced_resources(rule, planned, self._overrides)
 
     @property
     def builds_jobs(self) -> bool:
@@ -200,5 +200,5 @@ def current_invocation(workflow: Any) -> Invocation:
         workflow=workflow,
         is_module=bool(workflow.modifier.namespace),
         is_configured=workflow.modifier.skip_configfile,
-        train=workflow.modifier.modify_rulename("train"),
+        train_rule=workflow.modifier.modify_rulename("train"),
     )

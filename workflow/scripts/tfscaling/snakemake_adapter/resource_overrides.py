@@ -60,6 +60,7 @@ REFUSED_RESOURCES = {
 def translate_overrides(overrides: Mapping[str, Any]) -> dict[str, object]:
     """Return key of a platform → value, from overrides of resources that platforms can set.
 
+    If one of them is memory, the other keys for memory get the value None.
     Args:
         overrides: Resource → its value as Snakemake gives it: a number, a text, or an object of
             the class Resource.

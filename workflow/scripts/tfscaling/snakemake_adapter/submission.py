@@ -31,7 +31,7 @@ _UUID, _RUN = "RUN-UUID", "RUN-NAME"  # the same as words that no shell quotes
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
-    """How Snakemake is set to submit jobs.
+    """How Snakemake is configured to submit jobs.
 
     Attributes:
         executor: Name of the executor.
@@ -78,7 +78,7 @@ def describe_submission(platform: Platform, geometry: Geometry, submission: Subm
     Args:
         platform: The run's platform.
         geometry: Nodes, tasks and GPUs of the run.
-        submission: How Snakemake is set to submit jobs.
+        submission: How Snakemake is configured to submit jobs.
     """
     if submission.executor in SLURM:
         return sbatch_line(platforms.slurm_resources(platform, geometry), RUN, submission)
@@ -111,7 +111,7 @@ def sbatch_line(resources: Mapping[str, Resource], run: str, submission: Submiss
     Args:
         resources: The job's resources.
         run: Folder of the run.
-        submission: How Snakemake is set to submit jobs.
+        submission: How Snakemake is configured to submit jobs.
 
     Returns:
         The line; else the reason why the plugin refuses the job, or NO_PLUGIN.

@@ -24,7 +24,7 @@ class SweepJobs:
     Attributes:
         workflow: Snakemake's object.
         runs: Folder of a run → the planned run.
-        results: The folder of results in the names of the jobs' files.
+        results: The folder of results, as in the paths of the jobs' output files.
     """
 
     workflow: Any
@@ -37,7 +37,11 @@ class SweepJobs:
         return {self.record_file(path): run.spec for path, run in self.runs.items()}
 
     def record_file(self, path: str) -> str:
-        """Return the file of a run's record from the run's folder, as Snakemake names it."""
+        """Return the path of a run's record, as the job that writes it names its output.
+
+        Args:
+            path: Folder of the run, a key of `runs`.
+        """
         return f"{self.results}/runs/{path}/{run_record.RECORD}"
 
     def register_sweep(self, sweep: Any, log: Callable[[str], None]) -> None:
@@ -96,7 +100,8 @@ class SweepJobs:
     def records_to_do(self) -> dict[str, RunSpec]:
         """Return file of a record → specification, for the runs to do.
 
-        If the jobs to do decide about conditional runs, those without a record are included.
+        If the jobs to do decide about conditional runs, all conditional runs without a record are
+        included.
         """
         found = {path: self.specs[path] for path in self.outputs_to_do() if path in self.specs}
         if self.decides_conditional_runs():

@@ -126,7 +126,7 @@ def find_low_limits(
             )
 
 
-def find_replaced_resources(
+def describe_replaced_resources(
     rule: Any, planned: Mapping[str, object], overrides: Container[str]
 ) -> str:
     """Return an error message if a statement `use rule … with:` has replaced planned resources.

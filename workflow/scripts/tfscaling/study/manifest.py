@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from tfscaling.files import atomic, strict_json
 from tfscaling.files.program_errors import InputError
-from tfscaling.study.config_types import Limit, Platform, Quality, Search
+from tfscaling.study.config_types import Limit, MeasuredKeys, Platform, Quality, Recipe, Search
 from tfscaling.study.run_spec import Point, RunSpec
 
 SCHEMA_VERSION = 4
@@ -166,11 +167,12 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         Raises:
             strict_json.NotFiniteError: A number is NaN or infinite.
         """
-        return strict_json.encode(self)
+        return strict_json.encode(self, _decode_manifest)
 
     def write(self, path: Path) -> None:
         """Write the complete manifest to a file or nothing; raises the errors of `encode`."""
-        atomic.write_text(path, self.encode().decode())
+        with atomic.replacement(path) as temporary:
+            temporary.write_bytes(self.encode())
 
     @classmethod
     def read(cls, path: Path) -> Manifest:
@@ -183,13 +185,75 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         try:
             version = msgspec.json.decode(content, type=_Version).schema_version
             if version == SCHEMA_VERSION:
-                return msgspec.json.decode(content, type=cls)
+                return _decode_manifest(content)
         except (msgspec.DecodeError, RecursionError) as error:  # the base class of ValidationError
             raise ManifestError(f"{path}: {error}") from None
         raise ManifestError(
             f"{path}: schema_version {version}, not {SCHEMA_VERSION}: written by another version "
             "of the workflow; remove it, and snakemake writes it again"
         )
+
+
+def _decode_manifest(content: bytes) -> Manifest:
+    """Return the manifest in a file's content; runs with equal parts share one object for each.
+
+    Thousands of runs have equal recipes, platforms and configurations. They are decoded once.
+
+    Raises:
+        msgspec.DecodeError: It is no manifest.
+    """
+    try:
+        encoded: Any = msgspec.json.decode(content, type=_EncodedManifest)
+        parts: dict[tuple[type, bytes], object] = {}
+
+        def decode_part(kind: type, raw: msgspec.Raw) -> object:
+            key = kind, bytes(raw)
+            if key not in parts:
+                parts[key] = msgspec.json.decode(raw, type=kind)
+            return parts[key]
+
+        def decode_run(run: Any) -> PlannedRun:
+            fields, spec = _fields_of(run), _fields_of(run.spec)
+            shared = {name: decode_part(kind, spec[name]) for name, kind in _SHARED_PARTS.items()}
+            return PlannedRun(**{**fields, "spec": RunSpec(**{**spec, **shared})})
+
+        runs = {name: tuple(map(decode_run, getattr(encoded, name))) for name in _RUNS}
+        return Manifest(**{**_fields_of(encoded), **runs})
+    except msgspec.ValidationError:
+        # the message then has the place in the file
+        return msgspec.json.decode(content, type=Manifest)
+
+
+def _fields_of(struct: Any) -> dict[str, Any]:
+    """Return name → value of a struct's fields."""
+    return {name: getattr(struct, name) for name in struct.__struct_fields__}
+
+
+def _with_types(kind: type[msgspec.Struct], changed: dict[str, Any]) -> type[msgspec.Struct]:
+    """Return a struct type with the fields of another one, some of them with other types."""
+    fields = [
+        (each.name, changed.get(each.name, each.type))
+        if each.required
+        else (
+            each.name,
+            changed.get(each.name, each.type),
+            msgspec.field(default=each.default, default_factory=each.default_factory),
+        )
+        for each in msgspec.structs.fields(kind)
+    ]
+    return msgspec.defstruct(
+        f"_Encoded{kind.__name__}", fields, kw_only=True, forbid_unknown_fields=True
+    )
+
+
+#: Field of a run's specification that many runs share → its type.
+_SHARED_PARTS: dict[str, type] = {"point": Point, "recipe": Recipe, "measured": MeasuredKeys}
+#: Fields of a manifest with runs.
+_RUNS = ("runs", "explaining")
+_EncodedSpec = _with_types(RunSpec, dict.fromkeys(_SHARED_PARTS, msgspec.Raw))
+_EncodedRun = _with_types(PlannedRun, {"spec": _EncodedSpec})
+#: A manifest in which `_SHARED_PARTS` of each run are still JSON.
+_EncodedManifest = _with_types(Manifest, dict.fromkeys(_RUNS, tuple[_EncodedRun, ...]))
 
 
 class _Version(msgspec.Struct):

@@ -158,7 +158,7 @@ def bracket_kind(name: str, row: Cells) -> BracketKind | None:
     return None
 
 
-def bracket_kinds(names: Iterable[str], rows: Sequence[Cells]) -> set[BracketKind]:
+def bracket_kinds(names: Iterable[str], rows: Collection[Cells]) -> set[BracketKind]:
     """Return the kinds of ranges that these cells have in brackets, for a legend."""
     found = {
         bracket_kind(name, row)

@@ -117,10 +117,10 @@ def remove_slow_node_effects(
     ]
 
 
-def _indicator_columns(values: Sequence[Hashable]) -> Array:
-    """Return a 0/1 matrix with a column for each distinct value: (values, distinct values)."""
-    distinct = [*dict.fromkeys(values)]
-    return np.array([[value == each for each in distinct] for value in values], float)
+def _number_distinct(values: Sequence[Hashable]) -> Array:
+    """Return for each value its number among the distinct values, by first appearance."""
+    numbers = {each: number for number, each in enumerate(dict.fromkeys(values))}
+    return np.array([numbers[value] for value in values])
 
 
 class _EffectEstimate(NamedTuple):
@@ -163,10 +163,15 @@ class _NodeRegression:
         self.uses_node = np.array(
             [[node in part for node in self.nodes] for part in nodes_of_runs], bool
         )
-        levels = np.column_stack([_indicator_columns(configurations), _indicator_columns(repeats)])
-        left, sizes, _ = np.linalg.svd(levels, full_matrices=False)
-        #: Orthonormal columns that span the levels of configurations and the effects of repeats.
-        self._levels = left[:, sizes > 1e-9 * sizes[0]]
+        self._configurations = _number_distinct(configurations)
+        self._runs = np.bincount(self._configurations)
+        numbers = _number_distinct(repeats)
+        of_repeats = (numbers[:, None] == np.arange(numbers.max() + 1)).astype(float)
+        for column in of_repeats.T:
+            column -= self._level(column)
+        left, sizes, _ = np.linalg.svd(of_repeats, full_matrices=False)
+        #: Orthonormal columns that span what repeats add to the levels of configurations.
+        self._repeats = left[:, sizes > 1e-9 * np.sqrt(len(numbers))]
         self._logs = self._center(np.log(np.asarray(times_s, float)))
         self.slow_nodes: list[int] = []
         while found := self._find_next_slow():
@@ -190,7 +195,17 @@ class _NodeRegression:
         Args:
             values: A value for each run.
         """
-        return values - self._levels @ (self._levels.T @ values)
+        values = values - self._level(values)
+        return np.asarray(values - self._repeats @ (self._repeats.T @ values))
+
+    def _level(self, values: Array) -> Array:
+        """Return for each run the mean value of its configuration, (runs,).
+
+        Args:
+            values: A value for each run.
+        """
+        sums = np.bincount(self._configurations, weights=values)
+        return np.asarray((sums / self._runs)[self._configurations])
 
     def _mean_with_node(self, place: int) -> float:
         """Return the mean log time of the runs that used a node.
@@ -220,7 +235,8 @@ class _NodeRegression:
             columns.append(self._center((left & self.uses_node[:, place]).astype(float)))
             left &= ~self.uses_node[:, place]
         design = np.column_stack(columns)
-        freedom = len(self._logs) - self._levels.shape[1] - len(places)
+        levels = len(self._runs) + self._repeats.shape[1]
+        freedom = len(self._logs) - levels - len(places)
         if freedom < FREEDOM_MIN or np.linalg.matrix_rank(design, tol=1e-9) < len(places):
             return None
         solution, *_ = np.linalg.lstsq(design, self._logs, rcond=None)

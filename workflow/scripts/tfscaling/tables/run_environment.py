@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import operator
+from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -95,7 +96,7 @@ def count_overlapping_runs(rows: Sequence[RunRow]) -> list[int | None]:
             found[place] = 0
             for machine in row.machines.split():
                 spans.setdefault(machine, []).append(span)
-    others: list[set[int]] = [set() for _ in rows]
+    others = defaultdict[int, set[int]](set)
     for machine_spans in spans.values():
         if len(machine_spans) == 1:  # as nearly always
             continue

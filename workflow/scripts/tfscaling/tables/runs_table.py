@@ -10,7 +10,7 @@ import types
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -50,6 +50,8 @@ RUN_COLUMNS = tuple(columns(RunRow))
 #: First words of a missing run's reason if a record with other parameters exists.
 NEAREST_RECORD = "the nearest record has other parameters"
 NOT_RUN = "not run"
+#: Reason of a run that no start has made so far.
+NOT_RUN_YET = "not run yet"
 EPOCH_COLUMNS = tuple(columns(EpochRow))
 
 
@@ -72,12 +74,51 @@ class _RunResult(NamedTuple):
     steady: tuple[StepBlock, ...] = ()
 
 
+class RunRows(NamedTuple):
+    """The rows of the tables of runs and of epochs.
+
+    Attributes:
+        runs: The rows of the table of runs.
+        epochs: The rows of the table of epochs: cells of EPOCH_COLUMNS and `own_metrics`.
+        own_metrics: Further metrics of quality, on held-out and on training data.
+    """
+
+    runs: list[RunRow]
+    epochs: list[tuple[Any, ...]]
+    own_metrics: list[str]
+
+
 def run_tables(
     planned: Sequence[PlannedRun],
     runs_dir: Path,
     targets: Mapping[str, float] = types.MappingProxyType({}),
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Make the tables of runs and of epochs from the records of planned runs.
+
+    Args:
+        planned: The runs of the manifest.
+        runs_dir: The folder of the runs.
+        targets: Quality metric → the value to reach.
+
+    Returns:
+        The runs, with the columns of `RunRow`; and the epochs, with EPOCH_COLUMNS and a column for
+        each further metric of quality, on held-out and on training data.
+    """
+    runs, epochs, own_metrics = run_rows(planned, runs_dir, targets)
+    # "2+1" is a value of this axis too: text here as in the file
+    text = {"tasks_per_node": str}
+    return (
+        table_files.to_frame(RunRow, runs),
+        pd.DataFrame(epochs, columns=[*EPOCH_COLUMNS, *own_metrics]).astype(text),
+    )
+
+
+def run_rows(
+    planned: Sequence[PlannedRun],
+    runs_dir: Path,
+    targets: Mapping[str, float] = types.MappingProxyType({}),
+) -> RunRows:
+    """Make the rows of the tables of runs and of epochs from the records of planned runs.
 
     The first table has one row per planned run, the second one row per epoch of each record; epochs
     of short runs are left out. Extra repeats of a search have a row only once they were started. If
@@ -89,10 +130,6 @@ def run_tables(
         planned: The runs of the manifest.
         runs_dir: The folder of the runs.
         targets: Quality metric → the value to reach.
-
-    Returns:
-        The runs, with the columns of `RunRow`; and the epochs, with EPOCH_COLUMNS and a column for
-        each further metric of quality, on held-out and on training data.
     """
     runs, epochs, kept = [], [], []
     named = ((q.training_metric, q.metric) for q in (run.spec.recipe.quality for run in planned))
@@ -117,12 +154,7 @@ def run_tables(
         row.shared_with = sharing
         if sharing and run.spec.measured.launcher == "local":
             exclude_times(row, sharing)
-    # "2+1" is a value of this axis too: text here as in the file
-    text = {"tasks_per_node": str}
-    return (
-        table_files.to_frame(RunRow, runs),
-        pd.DataFrame(epochs, columns=[*EPOCH_COLUMNS, *own_metrics]).astype(text),
-    )
+    return RunRows(runs, epochs, own_metrics)
 
 
 def _read_runs(
@@ -190,7 +222,7 @@ def _add_failed_attempts(run: PlannedRun, row: RunRow, runs_dir: Path, before_s:
             already include.
     """
     failed = attempts.FailedAttempts(0, 0.0)
-    if row.attempt != 1:
+    if row.attempt != 1 and row.status != RunState.MISSING:
         folder = runs_dir / run.spec.path
         failed = attempts.failed_attempts(folder)
     price, nodes = run.usd_per_node_hour, run.spec.point.nodes
@@ -237,7 +269,7 @@ def _read_run(
     except run_record.RecordError as error:
         return _RunResult(row_of_planned_run(run, RunState.FAILED, str(error)))
     if found is None:
-        return _run_without_record(run, runs_dir)
+        return _run_without_record(run, folder, runs_dir)
     path, record = found
     failed = "" if path.parent == folder else _failed_rerun_note(folder, record.attempt)
     if reason := run_states.describe_code_change(run.spec, record):
@@ -264,9 +296,14 @@ def _out_of_memory_row(run: PlannedRun, record: DoesNotFit, path: Path) -> RunRo
     return row
 
 
-def _run_without_record(run: PlannedRun, runs_dir: Path) -> _RunResult:
-    """Return the row of a run that has no record, with the reason."""
-    folder = runs_dir / run.spec.path
+def _run_without_record(run: PlannedRun, folder: Path, runs_dir: Path) -> _RunResult:
+    """Return the row of a run that has no record, with the reason.
+
+    Args:
+        run: The planned run.
+        folder: Its folder.
+        runs_dir: The folder of the runs.
+    """
     status, why = _status_without_record(folder)
     if status == RunState.MISSING and (
         change := run_states.describe_nearest_change(run.spec, runs_dir)
@@ -319,7 +356,7 @@ def _run_with_record(
         row.examples_trained = record.metrics.examples_trained
     steady: tuple[StepBlock, ...] = ()
     if record.is_valid and run.whole_epochs is not None:
-        record = step_estimates.as_short_run(record, run.whole_epochs)
+        record = step_estimates.treat_as_short_run(record, run.whole_epochs)
         if record.short_run is None:
             row.untimed_reason = "not reported" if is_timed else "resumed"
             warnings.append(
@@ -378,6 +415,8 @@ def row_of_planned_run(
 
 def _status_without_record(folder: Path) -> tuple[RunState, str]:
     """Return status and reason of a run that has no record, from the files in its folder."""
+    if not folder.exists():  # as of all runs of a new study
+        return RunState.MISSING, NOT_RUN_YET
     try:
         failure = attempts.read_failure(folder)
     except run_record.RecordError as error:
@@ -386,4 +425,4 @@ def _status_without_record(folder: Path) -> tuple[RunState, str]:
         return RunState.FAILED, failure.cause.sentence
     if any(folder.glob("attempt=*")):
         return RunState.UNFINISHED, "still running, or killed before it could report"
-    return RunState.MISSING, "not run yet"
+    return RunState.MISSING, NOT_RUN_YET

@@ -82,7 +82,7 @@ class ExampleOrder:
     def evaluation_indices(self) -> np.ndarray:
         """Return the indices of all held-out examples, each once, padded with -1 at the end.
 
-        The shape is (steps, replicas * evaluation_batch): a row is evaluated in one step.
+        Each row has the indices for one step of all replicas. The type is int32.
         """
         width = self.evaluation_batch * self.replicas
         indices = np.full(-(-self.test_examples // width) * width, -1, np.int32)
@@ -127,7 +127,7 @@ def storage_device(device: str, size: int) -> str:
 
 
 def is_gpu(device: str) -> bool:
-    """Return whether the name of a TensorFlow device means a GPU."""
+    """Return whether a TensorFlow device, given by its name, is a GPU."""
     import tensorflow as tf
 
     return bool(tf.DeviceSpec.from_string(device).device_type == "GPU")
@@ -281,7 +281,9 @@ class ArrayTrainer(AllReduceLoop):
         self.test_on(batch, tf.cast(own >= 0, tf.float32))
 
     def _compute(self, order: Any, *data: Any) -> Any:
-        """Run forward and backward pass without communication; return a value to wait for.
+        """Run forward and backward pass in a replica, without communication and update.
+
+        `compute_steps` measures this. Whoever waits for the returned value waits for all gradients.
 
         Args:
             order: Indices of one global batch, (1, global batch).
@@ -291,7 +293,10 @@ class ArrayTrainer(AllReduceLoop):
         return self.compute_on(batch, self._weights(self.global_batch))
 
     def _before_first_step(self) -> None:
-        """Reset the sums and copy an order of examples to the device, as before each epoch."""
+        """Do what precedes an epoch's first step: reset the sums, and copy indices to the device.
+
+        The indices are the order of an epoch's examples. They are not used: only the time counts.
+        """
         super()._before_first_step()
         self.tf.constant(self.order.epoch_indices(self.seed, self.recipe.epochs))
 
@@ -322,7 +327,7 @@ class ArrayTrainer(AllReduceLoop):
                 break
 
     def some_examples(self) -> tuple[Any, ...]:
-        """Return one global batch of training examples as the model gets them."""
+        """Return the first global batch of the training examples, as the model gets them."""
         first = range(min(self.global_batch, self.train_examples))
         data = self.tf.nest.map_structure(
             lambda value: self.strategy.experimental_local_results(value)[0], self.train_data
@@ -330,14 +335,14 @@ class ArrayTrainer(AllReduceLoop):
         return self._gather_examples(self.tf.constant([*first]), data, self._train_types)
 
     def _computations(self) -> Iterator[Callable[[], Any]]:
-        """Yield functions that run forward and backward pass alone, each on one global batch."""
+        """Yield functions that run only forward and backward pass, each on one global batch."""
         for row in itertools.cycle(self.order.epoch_indices(self.seed, 0)):
             yield partial(self._computation, self.tf.constant(row[None]), *self.train_data)
 
     def _evaluate(self) -> None:
-        """Add loss and correct answers of all held-out examples to the sums.
+        """Evaluate all held-out examples, and add their losses and correct answers to the sums.
 
-        For a model with its own loss, the metrics are updated.
+        For a model with its own loss, the model's metrics are updated in their place.
         """
         self._average_call()
         for batch in self.order.evaluation_indices():

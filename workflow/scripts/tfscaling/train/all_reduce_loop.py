@@ -35,15 +35,19 @@ _COMPUTE_SHARE, _COMPUTE_BASE_S = 0.05, 60.0
 
 
 def limit_of_computation_s(result: TrainingResult) -> float:
-    """Return for how many seconds steps of computation alone may take after a training."""
+    """Return the time limit in seconds for all steps without communication after a training.
+
+    `AllReduceLoop.compute_steps` measures these steps.
+    """
     training_s = sum(execution.duration_s for execution in result.steps)
     return _COMPUTE_SHARE * max(training_s, _COMPUTE_BASE_S)
 
 
 def typical_step_s(result: TrainingResult) -> float:
-    """Return the median seconds of a training's step without waits; above 0.
+    """Return the median duration of a training's step in seconds, without waits for input.
 
-    The first call, which traces the step, counts only if it is the only one.
+    The first call of the graph, which traces the step, counts only if there was no other call. The
+    result is at least 1e-9, so that it can be a divisor.
     """
     later = result.steps[1:] or result.steps
     return max(
@@ -85,13 +89,15 @@ class AllReduceLoop(TrainingLoop):
         self._differentiate = self._wrap_differentiation(self._loss_and_gradients)
 
     def _wrap_differentiation(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function of forward and backward pass that is compiled and traced as needed.
+        """Return the function of forward and backward pass in the form in which a step calls it.
 
-        If computation alone is measured after the training, both use one graph: a second trace
-        takes as long as the first. On one replica the function stays a part of the step's graph.
+        With `jit_compile`, XLA compiles the function. If steps without communication are measured
+        after the training, they share the function's graph with the training, because a second
+        trace takes as long as the first. Otherwise the function is returned unchanged and becomes
+        a part of the step's graph.
 
         Args:
-            function: The function of tensors.
+            function: Runs forward and backward pass on tensors.
         """
         if self.recipe.jit_compile:
             return loop.compile_by_xla(function)
@@ -102,8 +108,8 @@ class AllReduceLoop(TrainingLoop):
 
     @property
     def traced_differentiations(self) -> int:
-        """How often a separate graph of forward and backward pass was traced on this rank."""
-        return sum(graph.traced for graph in self._shared_graphs)
+        """Number of times that a separate graph of forward and backward pass was traced here."""
+        return sum(graph.traces for graph in self._shared_graphs)
 
     def make_model(
         self,
@@ -158,10 +164,10 @@ class AllReduceLoop(TrainingLoop):
         self._make_replica_function(self._seed_replica)()
 
     def _end(self, result: TrainingResult, events: EventLog) -> None:
-        """Log the events after the last epoch.
+        """Finish the weights, and log that the training has ended and the time for checkpoints.
 
-        For a model with its own loss, moving averages of the weights first become the weights, as
-        after the last epoch of `fit`.
+        The weights of a model with its own loss are replaced by their moving averages if its
+        optimizer has some, as after the last epoch of `fit`.
         """
         if self.custom_step is not None and not result.diverged and not result.is_short:
             with self.strategy.scope():
@@ -206,7 +212,9 @@ class AllReduceLoop(TrainingLoop):
     def _loss_and_gradients(
         self, x: Any, answers: Any, weights: Any, examples: Any
     ) -> tuple[Any, Any, list[Any]]:
-        """Return sums over a replica's examples, and what `_gradients` returns.
+        """Return ([loss, correct answers, examples], loss, gradients) of a replica's examples.
+
+        The list has sums over the examples. Loss and gradients are the results of `_gradients`.
 
         Args:
             x: Inputs of this replica's part of a batch.
@@ -296,7 +304,7 @@ class AllReduceLoop(TrainingLoop):
             ) from error
 
     def _count_examples(self, weights: Any) -> Any:
-        """Add a replica's examples to the sums and return their number, int32.
+        """Return the number of a replica's examples, int32, and add it to the sum of examples.
 
         Args:
             weights: 1 for each example, 0 for padding; float32, (batch,).
@@ -327,13 +335,16 @@ class AllReduceLoop(TrainingLoop):
                 variable.assign(mean)
 
     def _reset_totals(self) -> None:
-        """Reset, in a replica, the metrics of the model and the sums to zero."""
+        """Reset, in a replica, the model's metrics and the sums; `_reset_sums` calls it in each."""
         if self.custom_step is not None:
             self.model.reset_metrics()
         self.totals.assign(self.tf.zeros_like(self.totals))
 
     def _reset_sums(self) -> None:
-        """Reset metrics and sums on all replicas to zero."""
+        """Reset the model's metrics, and the sums of loss, correct answers and examples, to zero.
+
+        This happens on all replicas.
+        """
         self._reset_call()
 
     def _compute_means(self) -> Means:
@@ -350,9 +361,10 @@ class AllReduceLoop(TrainingLoop):
 
     @abstractmethod
     def _computations(self) -> Iterator[Callable[[], Any]]:
-        """Yield functions that run forward and backward pass alone, each on one batch.
+        """Yield functions that run only forward and backward pass, each on one batch.
 
-        Such a function returns a value per replica to wait for.
+        Such a function returns a value of each replica. Whoever waits for the values waits for the
+        end of the computation.
         """
 
     def compute_steps(self, result: TrainingResult) -> list[float]:
@@ -392,7 +404,9 @@ class AllReduceLoop(TrainingLoop):
         return durations
 
     def _agree_on_steps(self, steps: float) -> int:
-        """Return the mean number of steps over all replicas, at most COMPUTE_STEPS; wait for all.
+        """Return the mean of the ranks' numbers of steps, each from 0 to COMPUTE_STEPS.
+
+        It waits for all ranks.
 
         Args:
             steps: Number of steps for which this rank has time; it may be negative.

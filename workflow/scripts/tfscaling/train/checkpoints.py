@@ -185,15 +185,16 @@ class Checkpoints:
         self.written_s += time.perf_counter() - start_s
 
     def _agree(self, training: Training, state: CheckpointState, due: bool, step_s: float) -> None:
-        """Agree with the other ranks whether to write a checkpoint and whether to end; do so.
+        """Decide with the other ranks whether to write a checkpoint and end the training; do it.
 
-        Also sets the step at which the ranks agree again, about AGREEMENT_INTERVAL_S later.
+        The method also sets the step of the next agreement, about AGREEMENT_INTERVAL_S later.
 
         Args:
             training: The training loop.
             state: The state of the training.
-            due: Whether a checkpoint is due by the number of epochs.
-            step_s: Recent seconds per step; infinite after an epoch.
+            due: Whether the recipe's interval in epochs requires a checkpoint here.
+            step_s: Recent duration of a step in seconds; infinite at the end of an epoch, where the
+                ranks then agree after the next step.
 
         Raises:
             InterruptedTrainingError: A signal to any rank requests the end.

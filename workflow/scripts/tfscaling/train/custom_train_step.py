@@ -35,8 +35,8 @@ class CustomTrainStep:
         sample: A batch as `fit` takes it, of any size: (x, y) or (x, y, weights), or its
             TensorSpecs.
         replicas: Number of replicas.
-        wrap: Returns a function of tensors that trains like the given one, such as a graph that
-            other graphs call.
+        wrap: Gets the function of forward and backward pass, and returns a function with the same
+            results, such as one with a separate graph. By default it returns the function itself.
 
     Raises:
         ModelError: Several replicas would train the model differently from one.
@@ -104,7 +104,7 @@ class CustomTrainStep:
         return gradients
 
     def _gradients(self, batch: tuple[Any, ...]) -> list[Any]:
-        """Return what `gradients` returns, traced by TensorFlow."""
+        """Return the scaled gradients of the loss on a batch without padding, for `gradients`."""
         with self.tf.GradientTape() as tape:
             loss = self.model.optimizer.scale_loss(self._measured(batch, True))
         gradients: list[Any] = tape.gradient(loss, self.model.trainable_variables)
@@ -122,7 +122,10 @@ class CustomTrainStep:
         self._restore_metrics_unless(examples > 0, before)
 
     def combine_metric_states(self) -> list[Any]:
-        """Return the state of each variable in `metrics`, combined over the replicas."""
+        """Return the value of each variable of the model's metrics, combined over the replicas.
+
+        The variable's aggregation sets how: their sum, their mean, or the first replica's value.
+        """
         tf = self.tf
         context = tf.distribute.get_replica_context()
         own = []
@@ -149,7 +152,7 @@ class CustomTrainStep:
             states: The states from `combine_metric_states`.
 
         Raises:
-            ModelError: The model's own metrics have no loss.
+            ModelError: The model overrides `metrics`, and none of its metrics is called loss.
         """
         import keras
 

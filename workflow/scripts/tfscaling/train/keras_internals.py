@@ -68,7 +68,7 @@ def moments(adam: Any, index: int) -> tuple[Any, Any]:
 
 
 def one_device_extended() -> Any:
-    """Return TensorFlow's class OneDeviceExtended, the base class of `mpi.strategy`'s own."""
+    """Return TensorFlow's class OneDeviceExtended, from which `mpi.strategy` derives a class."""
     from tensorflow.python.distribute.one_device_strategy import OneDeviceExtended
 
     return OneDeviceExtended
@@ -82,10 +82,13 @@ def run_after(operation: Any, other: Any) -> None:
     operation._add_control_input(other)
 
 
-def make_strategy_on_cpus(devices: Sequence[str]) -> Any:
-    """Return a subclass of `MultiWorkerMirroredStrategy`, with a replica on each of these CPUs.
+def make_cpu_strategy_class(devices: Sequence[str]) -> Any:
+    """Return a subclass of `MultiWorkerMirroredStrategy`, with a replica on each given CPU device.
 
     TensorFlow's own constructor uses all GPUs of a worker, or exactly one CPU device.
+
+    Args:
+        devices: This worker's logical CPU devices, such as ["CPU:0", "CPU:1"].
     """
     import tensorflow as tf
     from tensorflow.python.distribute import collective_all_reduce_strategy

@@ -55,16 +55,17 @@ def compile_by_xla(function: Callable[..., Any]) -> Any:
 
 
 class SharedGraph:
-    """A function of tensors with one graph for all graphs that call it, traced once.
+    """A function of tensors with a separate graph, which several other graphs call.
 
-    Some functions cannot be traced separately: layers that join the replicas, such as synchronized
-    batch normalization. Their operations become part of each graph that calls them.
+    So the function is not traced again for each of them. Some functions cannot have a separate
+    graph, because their layers join the replicas, such as synchronized batch normalization. Their
+    operations become part of each graph that calls them.
 
     Args:
         function: The function of tensors. Its arguments must have equal types in all calls.
 
     Attributes:
-        is_shared: Whether the function has a separate graph, as far as its calls have shown.
+        is_shared: True until a call shows that the function cannot have a separate graph.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -73,8 +74,8 @@ class SharedGraph:
         self.is_shared = True
 
     @property
-    def traced(self) -> int:
-        """How often the separate graph was traced: once for each device and each set of types."""
+    def traces(self) -> int:
+        """Number of traces of the separate graph: one per device and set of argument types."""
         return int(self._graph.experimental_get_tracing_count())
 
     def __call__(self, *args: Any) -> Any:
@@ -160,7 +161,7 @@ class TrainingResult:
 
     Attributes:
         epochs: One entry per epoch; loss and accuracy are means during the epoch's training.
-        steps: Durations of this attempt's steps.
+        steps: Calls of the graph in this attempt, each with its steps and their duration.
         test_loss: Loss of the last evaluation on held-out examples.
         test_accuracy: Accuracy of the last evaluation on held-out examples.
         resumed_from: Position from which this attempt resumed; None without a checkpoint.
@@ -182,9 +183,9 @@ class TrainingResult:
 
     @property
     def input_wait_s(self) -> float | None:
-        """Mean seconds per step, without the first call, that the rank waited for input.
+        """Mean time in seconds that the rank waited for input in a step; None if it never waited.
 
-        It is None if the rank never waited.
+        The steps of the first call of the graph are not included.
         """
         later = self.steps[1:]
         waited_s = sum(execution.input_wait_s for execution in later)
@@ -224,14 +225,16 @@ def replace_non_finite(metrics: dict[str, float]) -> dict[str, float | None]:
 
 @dataclass
 class EpochProgress:
-    """Where the current epoch began in this attempt, which may have resumed within the epoch.
+    """The position at which this attempt began the current epoch.
+
+    It is not the epoch's beginning if the attempt resumed within the epoch.
 
     Attributes:
-        step_in_epoch: Steps of this epoch that earlier attempts trained.
-        steps_before_epoch: Steps in all epochs before it.
-        examples_in_epoch: Examples of this epoch that earlier attempts trained.
+        step_in_epoch: Number of this epoch's steps that earlier attempts trained.
+        steps_before_epoch: Number of steps in all earlier epochs.
+        examples_in_epoch: Number of this epoch's examples that earlier attempts trained.
         before_s: Seconds that earlier attempts spent in this epoch.
-        steps_per_epoch: Steps in the first epoch; 0 while unknown.
+        steps_per_epoch: Number of steps in the first epoch; 0 while unknown.
         written_s: Seconds that this attempt had spent writing checkpoints when it began the epoch.
     """
 
@@ -250,12 +253,12 @@ class TrainingLoop(ABC):
 
     Args:
         strategy: The `tf.distribute.Strategy`.
-        replicas: Number of replicas that TensorFlow has.
+        replicas: Number of replicas in the training.
         spec: The run.
 
     Attributes:
-        batch: Examples per replica and step.
-        examples_per_step: Examples per update of the variables.
+        batch: Examples of each replica in a step.
+        examples_per_step: Examples that contribute to one update of the model's variables.
         train_examples: Training examples per epoch.
         test_examples: Held-out examples per evaluation.
     """
@@ -285,8 +288,8 @@ class TrainingLoop(ABC):
     ) -> Any:
         """Return a graph function that calls `function` in each replica.
 
-        It takes per-replica values and returns them; each call of `function` gets its replica's
-        values.
+        The graph function takes and returns per-replica values. Each call of `function` gets the
+        values of its replica.
 
         Args:
             function: The function of tensors.
@@ -438,7 +441,7 @@ class TrainingLoop(ABC):
         return result
 
     def _end(self, result: TrainingResult, events: EventLog) -> None:
-        """Log the events after the last epoch."""
+        """Log that the training has ended, and the time that checkpoints took."""
         if (made := self._checkpoints) is not None:
             events.add(EventName.CHECKPOINTED, read_s=made.read_s, written_s=made.written_s)
         events.add(EventName.TRAINED)
@@ -453,11 +456,12 @@ class TrainingLoop(ABC):
         return complete if is_auto else int(min(complete, self._steps_left))
 
     def _may_stop(self, result: TrainingResult) -> bool:
-        """Return whether a short run ends after the steps so far, equally on all ranks.
+        """Return whether a short run ends after its steps so far; all ranks return the same.
 
-        With a fixed `stop_after_steps` it ends. With `auto` it ends if all ranks can project the
-        complete training from their steps, or if a tenth of the training is done. Otherwise it
-        trains as many steps again, at most up to this tenth, before the next call.
+        With a fixed `stop_after_steps` the run ends. With `auto` it ends if all ranks can project
+        the complete training from their steps, or if a tenth of the training is done. Otherwise
+        the next call is set to follow when the number of steps has doubled, or at this tenth if
+        that is earlier.
         """
         if self.recipe.stop_after_steps != AUTO:
             return True
@@ -482,9 +486,9 @@ class TrainingLoop(ABC):
         return time.perf_counter() - start_s
 
     def _before_first_step(self) -> None:
-        """Reset the sums of losses and metrics, and whatever else an epoch's first step needs.
+        """Do what precedes an epoch's first step: reset the sums. Subclasses add their own work.
 
-        `measure_time_between_epochs_s` measures how long it takes.
+        Only `measure_time_between_epochs_s` calls it, to measure how long this takes.
         """
         self._reset_sums()
 
@@ -542,7 +546,7 @@ class TrainingLoop(ABC):
     def _after_step(self, result: TrainingResult, epoch: int, step: int, examples: int) -> bool:
         """Write a checkpoint if one is due; return whether the training ends with this step.
 
-        It does within an epoch if the recipe has `stop_after_steps`.
+        A training ends within an epoch only if the recipe has `stop_after_steps`.
 
         Args:
             result: The measurements so far.

@@ -53,9 +53,10 @@ class LossOfParts(NamedTuple):
 
     Attributes:
         first: Loss of the batch's first half.
-        doubled: Loss of a batch that has the first half twice.
-        halves: Losses of the compared part whose loss differs most from its halves' mean.
-        tolerance: Relative difference that rounding errors explain.
+        doubled: Loss of a batch that has each example of the first half twice.
+        halves: The compared part with the largest difference between its loss and the mean loss
+            of its two halves.
+        tolerance: Largest relative difference that can be a rounding error.
     """
 
     first: float
@@ -107,7 +108,7 @@ def compare_losses_of_parts(model: Any, batch: tuple[Any, ...]) -> LossOfParts |
         batch: (x, y) or (x, y, weights) as `fit` gets it, of at least two examples.
 
     Returns:
-        None if the loss is random, or cannot be computed on parts of a batch.
+        None if the loss is random or not finite, or cannot be computed on parts of a batch.
     """
     import keras
 

@@ -13,7 +13,7 @@ from tfscaling.train import user_model
 
 
 def _mnist_cnn() -> Any:
-    """Return the untrained network `mnist_cnn`."""
+    """Return an untrained network for MNIST: one convolution and two dense layers."""
     import keras
 
     return keras.Sequential(
@@ -29,7 +29,7 @@ def _mnist_cnn() -> Any:
 
 
 def _cifar10_cnn() -> Any:
-    """Return the untrained network `cifar10_cnn`."""
+    """Return an untrained network for CIFAR-10: three convolutions and two dense layers."""
     import keras
 
     return keras.Sequential(

@@ -37,7 +37,7 @@ def make_optimizer(
         recipe: The recipe, with learning rate, schedule and precision.
         replicas: Number of replicas, by which the learning rate may be scaled.
         updates_per_epoch: Updates in an epoch; None if unknown.
-        casts: Whether gradients are casts of bfloat16 tensors; see `make_fused`.
+        casts: Whether gradients are casts of bfloat16 tensors; see `make_fused_optimizer`.
 
     Raises:
         ValueError: The recipe has no learning rate, or has a schedule and `updates_per_epoch` is
@@ -51,7 +51,9 @@ def make_optimizer(
     rate = make_learning_rate(recipe, full, updates_per_epoch)
     own = {"momentum": recipe.momentum or 0.0, "nesterov": bool(recipe.nesterov)}
     kind, own = ("adam", {}) if recipe.optimizer == "adam" else ("sgd", own)
-    optimizer = make_fused(kind, rate, casts, weight_decay=recipe.weight_decay or None, **own)
+    optimizer = make_fused_optimizer(
+        kind, rate, casts, weight_decay=recipe.weight_decay or None, **own
+    )
     if recipe.precision == "mixed_float16":
         return keras.mixed_precision.LossScaleOptimizer(optimizer)
     return optimizer
@@ -104,7 +106,9 @@ def make_learning_rate(recipe: Recipe, full_rate: float, updates_per_epoch: int 
 COMPILED_ELEMENTS_MIN = 1 << 18
 
 
-def make_fused(kind: str, learning_rate: Any, casts: bool = False, **settings: Any) -> Any:
+def make_fused_optimizer(
+    kind: str, learning_rate: Any, casts: bool = False, **settings: Any
+) -> Any:
     """Return Keras's SGD or Adam with one TensorFlow operation for each update of a variable.
 
     It applies gradients without summing them over the replicas.
@@ -223,8 +227,9 @@ def _update_by_adam(adam: Any, gradient: Any, variable: Any, learning_rate: Any)
 def apply_without_sum() -> Iterator[None]:
     """Let Keras, in a replica, apply gradients in the `with` block without summing them again.
 
-    `merge_call` joins the replicas as usual. TensorFlow does not allow it inside a condition of the
-    graph: there each replica updates its copy of a variable, by the same gradients.
+    The caller has summed the gradients. Keras updates the variables in a `merge_call`, which joins
+    the replicas. TensorFlow allows no `merge_call` inside a condition of the graph. There each
+    replica updates its copy of a variable, and all use equal gradients.
     """
     import tensorflow as tf
 
@@ -294,12 +299,12 @@ def _replica_view_class() -> Any:
 
 
 def scale_values(gradient: Any, number: Any, function: Callable[[Any, Any], Any]) -> Any:
-    """Return a gradient whose values are changed by a function such as `tf.multiply`.
+    """Return a gradient whose values are multiplied or divided by a number.
 
     Args:
         gradient: A tensor or `tf.IndexedSlices`.
-        number: Second argument of the function, in any type.
-        function: The function, of the values and the number.
+        number: The number, in any type.
+        function: `tf.multiply` or `tf.divide`.
     """
     import tensorflow as tf
 

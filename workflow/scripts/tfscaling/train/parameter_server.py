@@ -63,7 +63,8 @@ class Batch(NamedTuple):
     Attributes:
         indices: Indices of the examples, integers (batch,).
         weights: 1 for each example, 0 for padding; float32, (batch,).
-        examples: Number of examples of the update; float32.
+        examples: Number of examples that contribute to the update, of all workers if it is
+            synchronous; float32.
         replica: Number of the replica in a synchronous update; else 0.
     """
 
@@ -82,7 +83,8 @@ def check_model(model: Any, arrays: Arrays, recipe: Recipe) -> None:
         recipe: The recipe.
 
     Raises:
-        ModelError: They cannot.
+        ModelError: The model is not a classifier, or is compiled, or overrides a method of the
+            training.
     """
     if user_model.uses_own_loss(model, recipe):
         # workers share one model: metrics of a custom step would overwrite each other
@@ -234,7 +236,9 @@ class ParameterServerTrainer(TrainingLoop):
         self._update_step = self._make_replica_function(self._apply_gradient_sums)
 
     def _send_to_workers(self, arrays: tuple[Nest, ...]) -> Any:
-        """Return a per-worker iterator that yields the complete arrays for ever.
+        """Copy arrays to all workers; return an iterator whose every item is the complete arrays.
+
+        The iterator is a per-worker value: each worker gets an iterator over its copy.
 
         Args:
             arrays: Nested arrays, such as (inputs, labels).
@@ -295,7 +299,10 @@ class ParameterServerTrainer(TrainingLoop):
         self.contributions.assign_add(1)
 
     def _apply_gradient_sums(self) -> Any:
-        """Apply the summed gradients as one update; return how many workers have contributed."""
+        """Apply the summed gradients as one update; return how many workers' gradients they have.
+
+        The sums are then reset to zero.
+        """
         contributions = self.contributions.read_value()
         gradients = [total.read_value() for total in self.gradients]
         variables = self.model.trainable_variables
@@ -306,7 +313,7 @@ class ParameterServerTrainer(TrainingLoop):
         return contributions
 
     def _evaluate_part(self, indices: Any, data: Any) -> None:
-        """Evaluate the model on a worker for held-out examples, and add to the sums.
+        """Evaluate held-out examples on a worker; add losses and correct answers to the sums.
 
         Args:
             indices: Indices of the examples; -1 is padding.
@@ -325,19 +332,20 @@ class ParameterServerTrainer(TrainingLoop):
         """Return the means since the last `_reset_sums`, over all workers."""
         return means_from_sums(*self.totals.numpy().tolist())
 
-    def _schedule(self, indices: np.ndarray, own: int, examples: int, replica: int = 0) -> None:
+    def _schedule(self, indices: np.ndarray, count: int, examples: int, replica: int = 0) -> None:
         """Schedule a training step of a batch on any worker.
 
         Args:
             indices: Indices of the examples, of shape (batch,).
-            own: Number of examples in this batch; the indices after them are padding.
-            examples: Number of examples of the update, over all its batches.
+            count: Number of examples at the beginning of the batch; the other indices are padding.
+                It may be larger than the batch, or negative if the batch is padding only.
+            examples: Number of examples that contribute to the update, in all its batches.
             replica: Number of the replica in a synchronous update.
         """
         tf = self.tf
         batch = Batch(
             tf.constant(indices),
-            tf.constant(np.arange(len(indices)) < own, tf.float32),
+            tf.constant(np.arange(len(indices)) < count, tf.float32),
             tf.constant(examples, tf.float32),
             tf.constant(replica),
         )

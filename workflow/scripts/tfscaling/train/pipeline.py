@@ -400,17 +400,28 @@ class PipelineTrainer(AllReduceLoop):
         return context.all_reduce(self.tf.distribute.ReduceOp.SUM, sums)
 
     def _train_step(self, fed: ReplicaBatch) -> Any:
-        """Train one step in a replica; return a value to wait for, and `_sum_counts`."""
+        """Train one step in a replica.
+
+        Returns:
+            A value that is available once the weights are updated, and the result of `_sum_counts`.
+        """
         sums = self._sum_counts(fed)
         examples = self.tf.maximum(sums[0], 1.0)
         return self.train_on(fed.batch, self._weights(fed), examples), sums
 
     def _compute(self, fed: ReplicaBatch) -> Any:
-        """Run forward and backward pass without communication; return a value to wait for."""
+        """Run forward and backward pass in a replica, without communication and update.
+
+        `compute_steps` measures this. Whoever waits for the returned value waits for all gradients.
+        """
         return self.compute_on(fed.batch, self._weights(fed))
 
     def _evaluate_batch(self, fed: ReplicaBatch) -> Any:
-        """Evaluate the model in a replica on a batch of held-out examples; return `_sum_counts`."""
+        """Evaluate, in a replica, a batch of held-out examples.
+
+        Returns:
+            The result of `_sum_counts`.
+        """
         self.test_on(fed.batch, self._weights(fed))
         return self._sum_counts(fed)
 
@@ -431,7 +442,9 @@ class PipelineTrainer(AllReduceLoop):
             return super()._train_epochs(events, report)
 
     def _skip_to(self, state: CheckpointState, events: EventLog) -> None:
-        """Read the batches before a checkpoint again, so that shuffles continue as without it.
+        """Read all batches before a checkpoint's position again.
+
+        A shuffle then continues in the order of an uninterrupted training.
 
         Args:
             state: The state of the checkpoint.
@@ -502,7 +515,7 @@ class PipelineTrainer(AllReduceLoop):
             self.train_examples = self.train_examples or examples
 
     def _evaluate(self) -> None:
-        """Add loss and correct answers of all held-out examples to the sums; count the examples.
+        """Evaluate all held-out examples; add losses, correct answers and examples to the sums.
 
         Raises:
             PipelineError: No worker has held-out examples.
@@ -528,5 +541,5 @@ class PipelineTrainer(AllReduceLoop):
         return batch
 
     def _computations(self) -> Iterator[Callable[[], Any]]:
-        """Yield functions that run forward and backward pass alone, always on the same batch."""
+        """Yield functions that run only forward and backward pass, always on the same batch."""
         return itertools.repeat(partial(self._computation, self._kept))

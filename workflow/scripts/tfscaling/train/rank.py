@@ -30,7 +30,7 @@ from tfscaling.record.rank_report import (
     Rank,
     RankReport,
     ServerReport,
-    Stopped,
+    StopPoint,
     TrainingReport,
 )
 from tfscaling.study import user_code, variants
@@ -65,7 +65,7 @@ def prepare_devices(context: RankContext, spec: RunSpec) -> list[str]:
     Example: ["GPU:0", "GPU:1"].
 
     Raises:
-        DeviceError: GPUs are missing.
+        DeviceError: TensorFlow sees a different number of GPUs than requested.
     """
     # parameter servers and coordinators compute nothing that a GPU would help with
     gpus = spec.geometry.gpus_per_task if context.cluster.job == "worker" else 0
@@ -120,7 +120,7 @@ def _hide_modules(*names: str) -> Iterator[None]:
 def describe_resources(context: RankContext, spec: RunSpec, used: Sequence[str]) -> Rank:
     """Return the resources that the rank got: host, devices, threads and versions.
 
-    Call it after the training: a query of the GPU driver takes time that belongs to no phase.
+    Call it after the training: it queries the GPU driver, which would lengthen a measured phase.
 
     Args:
         context: The rank.
@@ -148,7 +148,8 @@ class _Training(NamedTuple):
         data: The arrays, or the worker's part of an input pipeline.
         data_sha256: Checksum of the data; None if the prepared file has none.
         devices: Devices of this rank's replicas.
-        worker_devices: Devices of each worker that this coordinator drives; None without workers.
+        worker_devices: Devices of each worker that this rank drives as a coordinator; None for
+            other ranks.
     """
 
     trainer: AllReduceLoop | ParameterServerTrainer
@@ -163,13 +164,14 @@ class _Measurements(NamedTuple):
 
     Attributes:
         result: Measurements of the training loop.
-        stopped: How a short run ended; None for a complete run.
-        compute_steps: Seconds of steps without communication.
+        stopped: The point at which a short run ended; None for a complete run.
+        compute_steps: Durations of the steps without communication, in seconds; empty if none was
+            measured.
         weights_sha256: Checksum of the final weights; "" if the training diverged.
     """
 
     result: TrainingResult
-    stopped: Stopped | None = None
+    stopped: StopPoint | None = None
     compute_steps: tuple[float, ...] = ()
     weights_sha256: str = ""
 
@@ -196,7 +198,7 @@ def train_as_rank(context: RankContext, spec: RunSpec, dataset_file: Path) -> Ra
 def _make_training(
     context: RankContext, spec: RunSpec, names: list[str], dataset_file: Path
 ) -> _Training:
-    """Make the strategy, load the data and build the model; log the events in between.
+    """Make the strategy, load the data and build the model; log an event after each of the three.
 
     Args:
         context: The rank.
@@ -253,7 +255,7 @@ def _train(
         weights = _weights_sha256(trainer.model)
         stopped = None
         if result.is_short:
-            stopped = Stopped(
+            stopped = StopPoint(
                 steps_per_epoch=trainer.updates_per_epoch or 1,
                 evaluations=result.evaluations,
                 epoch_turn_s=trainer.measure_time_between_epochs_s(),
@@ -326,7 +328,10 @@ def _training_warnings(
     data: Arrays | Datasets,
     result: TrainingResult,
 ) -> Iterator[str]:
-    """Yield warnings about ignored settings, scaled bytes, and a loss that depends on the replicas.
+    """Yield warnings for the user about a finished training.
+
+    They report ignored settings, a model that may expect unscaled images although the training has
+    scaled their bytes to [0, 1], and a loss that depends on the number of replicas.
 
     Args:
         trainer: The training loop.
@@ -348,9 +353,12 @@ def _training_warnings(
 
 
 def _compare_losses(trainer: AllReduceLoop) -> loss_means.LossOfParts | None:
-    """Return the losses of a training batch and its halves, which show what kind of mean it is.
+    """Return the losses of a training batch and of its parts, for a model with its own loss.
 
-    None for a classifier, whose loss is known, or if the model's data cannot be read here.
+    They show whether the loss is a mean over the examples.
+
+    Returns:
+        None for a classifier, whose loss is such a mean, and if no batch can be read or compared.
     """
     if trainer.custom_step is None or (batch := trainer.some_examples()) is None:
         return None
@@ -421,10 +429,10 @@ def _weights_sha256(model: Any) -> str:
 def check_model(model: ModelToCheck, dataset_file: Path) -> CheckedModel:
     """Check whether runs with a model can start, by building it on this machine's CPU.
 
-    The model is built as in a rank, with one replica and one batch. An input pipeline's first
-    batches for the first worker are checked, too. If another of the runs has more workers than the
-    one that is built, they are checked once more with the most workers. The caller must have hidden
-    the GPUs.
+    The model is built for one of the runs as in a rank, with one replica and one batch. An input
+    pipeline's first batches for the run's first worker are checked, too. If other runs have more
+    workers, the first batches of the run with the most workers are checked as well, because its
+    batches per worker can be smaller. The caller must have hidden the GPUs.
 
     Args:
         model: The model and the runs that train it.
@@ -458,7 +466,7 @@ def check_model(model: ModelToCheck, dataset_file: Path) -> CheckedModel:
 def example_tf_config(spec: RunSpec) -> str:
     """Return an example of TF_CONFIG for the first worker of a run.
 
-    A user's function may read it while the model is checked.
+    User code that reads TF_CONFIG can then run while its model is checked.
     """
     ports = iter(range(_FIRST_PORT, _FIRST_PORT + spec.geometry.tasks))
     cluster = {

@@ -37,7 +37,7 @@ def configure_devices(gpus: int, devices: str, threads: int) -> list[str]:
         The replicas' devices, such as ["GPU:0", "GPU:1"], ["CPU:0", "CPU:1"] or ["CPU:0"].
 
     Raises:
-        DeviceError: GPUs are missing.
+        DeviceError: TensorFlow sees a different number of GPUs than requested.
     """
     import tensorflow as tf
 
@@ -184,7 +184,7 @@ def _make_multi_worker_mirrored(devices: Sequence[str], communication: str) -> A
     implementation = tf.distribute.experimental.CommunicationImplementation[communication.upper()]
     options = tf.distribute.experimental.CommunicationOptions(implementation=implementation)
     if len(devices) > 1 and all(name.startswith("CPU") for name in devices):
-        made = keras_internals.make_strategy_on_cpus(devices)
+        made = keras_internals.make_cpu_strategy_class(devices)
     else:
         made = tf.distribute.MultiWorkerMirroredStrategy
     return make_replica_hiding_class(made)(communication_options=options)

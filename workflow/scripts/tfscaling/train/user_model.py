@@ -107,10 +107,11 @@ def check_classifier(model: Any, labels_problem: str | None) -> None:
 
     Args:
         model: The model.
-        labels_problem: Why its labels are no classes, from `label_problem`; None if they are.
+        labels_problem: Why the labels are not classes, from `label_problem`; None if they are.
 
     Raises:
-        ModelError: It cannot.
+        ModelError: The model overrides a method in OWN_TRAINING, it does not have exactly one input
+            and one output of logits, or the labels are not classes.
     """
     if overridden := [name for name in OWN_TRAINING if has_own_method(model, name)]:
         raise ModelError(
@@ -302,12 +303,12 @@ def warnings_before_training(model: Any, recipe: Recipe) -> list[str]:
 
 
 def warnings_after_training(model: Any, recipe: Recipe, steps: int) -> Iterator[str]:
-    """Yield warnings about metrics and learning-rate schedule of a model with its own loss.
+    """Yield warnings about the metrics and the learning-rate schedule of a model with its own loss.
 
     Args:
         model: The trained model.
-        recipe: The recipe. A classifier has no such warnings.
-        steps: Number of steps that it trained.
+        recipe: The recipe. If it makes the model a classifier, no warning is yielded.
+        steps: Number of steps that the model was trained.
     """
     if not uses_own_loss(model, recipe):
         return
@@ -375,7 +376,7 @@ def _list_compiled_settings(model: Any) -> list[str]:
 
 
 def _join_names(names: list[str]) -> str:
-    """Return names as a list in words: `a, b and c`."""
+    """Return names as one text: `a, b, c`; a semicolon in a name becomes a comma."""
     return ", ".join(names).replace(";", ",")  # warnings are joined by a semicolon
 
 

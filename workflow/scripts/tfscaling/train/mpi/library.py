@@ -27,12 +27,12 @@ _VALUE_BYTES = 1024 - 256
 
 @contextlib.contextmanager
 def limited_pmi_values() -> Iterator[None]:
-    """Give the MPI library a lower limit for the length of PMI values within the `with` block.
+    """Lower the length limit of PMI values that Slurm reports to the MPI library in the block.
 
-    Slurm allows longer values than it can read; see the module's docstring. A thread passes the
-    library's requests to Slurm and lowers `vallen_max` in Slurm's answers. So within the block, the
-    library must be started by a call that releases the GIL. Without PMI_FD, Slurm did not start
-    this process, and nothing changes.
+    Slurm's own limit allows values that Slurm cannot read; see the module's docstring. A thread
+    passes the library's requests to Slurm and lowers `vallen_max` in Slurm's answers. So within
+    the `with` block, the library must be started by a call that releases the GIL. If PMI_FD is not
+    set, Slurm did not start this process, and nothing changes.
     """
     if not (number := os.environ.get("PMI_FD")):
         yield
@@ -181,7 +181,7 @@ def library_version() -> str | None:
 
 
 def finalize() -> None:
-    """Finalise MPI, if it is loaded; all ranks must call this."""
+    """Finalise MPI, which `world_communicator` has initialised; all ranks must call this."""
     from mpi4py import MPI
 
     MPI.Finalize()

@@ -68,15 +68,16 @@ def group_into_buckets(parts: Sequence[TensorSize]) -> list[list[int]]:
 
 @dataclass
 class _Calls:
-    """The MPI calls of a graph so far, which run in this order without other graphs' calls between.
+    """The MPI calls in a graph that must run in their order, without calls of other graphs between.
 
-    `MpiAllReduce` has a variable only for this order: a graph reads it before its calls and writes
-    it after them, and TensorFlow runs reads and writes of a variable one after the other.
+    `MpiAllReduce._turns` is a variable that only serves this order. A graph reads it before its
+    first call and writes it after its last call. TensorFlow runs all reads and writes of a variable
+    one after the other.
 
     Attributes:
-        own: Names of the operations that read or write this variable for these calls.
-        last: The operation that the next call must follow: the read, or the last call.
-        end: The operation that writes the variable after the calls; None before any call.
+        own: Names of this graph's operations that read or write the variable for these calls.
+        last: The operation that the next call must follow: the last call so far, or the read.
+        end: The operation that writes the variable after the calls; None before the first call.
     """
 
     own: set[str]
@@ -192,7 +193,10 @@ class MpiAllReduce:
         return found
 
     def _calls_of_graph(self) -> _Calls:
-        """Return the MPI calls of the present graph, which the next MPI call must follow."""
+        """Return the MPI calls in the present graph that the next MPI call must follow.
+
+        A new, empty sequence is begun if another graph has made calls since.
+        """
         graph = self.tf.compat.v1.get_default_graph()
         users = {op.name for op in graph.capture(self._turns.handle).consumers()}
         calls: _Calls | None = getattr(graph, _CALLS, None)

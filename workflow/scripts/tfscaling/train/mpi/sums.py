@@ -256,12 +256,13 @@ class NodeSums:
                 total[chunk] = summed  # while it is in the caches
 
     def _write_others_parts(self, place: int, own: np.ndarray) -> None:
-        """Copy this rank's chunk to shared memory, without the part that this rank adds itself.
+        """Copy to shared memory the parts of this rank's chunk that other ranks add.
 
-        Each rank adds one part of the chunk over all ranks.
+        A chunk has one part per rank. Each rank sums its part over all ranks, so it needs its part
+        of the other ranks' chunks.
 
         Args:
-            place: Which of the buffers in shared memory.
+            place: Index of one of the rank's two buffers in shared memory: 0 or 1.
             own: This rank's chunk of the array.
         """
         given, mine = self._shared_arrays(place, own)[self.rank], self._own_slice(own.size)
@@ -269,10 +270,10 @@ class NodeSums:
         given[mine.stop :] = own[mine.stop :]
 
     def _sum_own_part(self, place: int, own: np.ndarray, total: np.ndarray) -> None:
-        """Write the sum over the ranks of this rank's part into `total`.
+        """Sum this rank's part of the chunk over all ranks, and write the sum into `total`.
 
         Args:
-            place: Which of the buffers in shared memory.
+            place: Index of the buffer of each rank in shared memory: 0 or 1.
             own: This rank's chunk of the array.
             total: The chunk of the result.
         """
@@ -288,7 +289,7 @@ class NodeSums:
         """Return a view of the chunks that the node's ranks have written to shared memory.
 
         Args:
-            place: Which of the chunks of each rank.
+            place: Index of the buffer of each rank in shared memory: 0 or 1.
             like: An array with the size and the type of a chunk.
 
         Returns:
@@ -306,7 +307,7 @@ class NodeSums:
         return np.add.reduce(given, axis=0, out=empty_aligned(own))
 
     def _own_slice(self, count: int) -> slice:
-        """Return the slice that this rank adds of a chunk with `count` elements."""
+        """Return which elements of a chunk with `count` elements this rank sums over all ranks."""
         return slice(count * self.rank // self.size, count * (self.rank + 1) // self.size)
 
 
