@@ -87,9 +87,9 @@ def torch_module():
             self.logits = nn.Linear(channels, CLASSES)
 
         def forward(self, images):
-            # a batch of (32, 32, 3) images becomes one of (3, 32, 32) in PyTorch's channels_last
-            tensor = self.blocks(self.first(images.permute(0, 3, 1, 2)))
-            return self.logits(tensor.mean((2, 3)))
+            # PyTorch's usual order; gradients of channels_last do not fit the buckets of DDP
+            images = images.permute(0, 3, 1, 2).contiguous()
+            return self.logits(self.blocks(self.first(images)).mean((2, 3)))
 
     return Network()
 
