@@ -66,8 +66,8 @@ class Start:
     recipes: int
     repeats: int
     arguments: Sequence[str] = ()
-    cpu_s_max: float = float("inf")
-    mb_max: float = float("inf")
+    cpu_s_max: float = math.inf
+    mb_max: float = math.inf
 
     @property
     def study(self) -> str:
@@ -119,9 +119,9 @@ def measure(checkout: Path, folder: Path, start: Start) -> Usage:
     """Run a start with the code of a checkout."""
     if start.name == STARTS[0].name:
         shutil.rmtree(folder / start.study / "results/main", ignore_errors=True)
-    command = [SNAKEMAKE, "--snakefile", checkout / "Snakefile"]
-    command += ["--profile", checkout / "profiles/local", "--configfile", "overlay.json"]
-    command = [*map(str, command), *start.arguments]
+    command = [str(SNAKEMAKE), "--snakefile", str(checkout / "Snakefile")]
+    command += ["--profile", str(checkout / "profiles/local"), "--configfile", "overlay.json"]
+    command += start.arguments
     return aggregation.run(command, folder / start.study, subprocess.DEVNULL)
 
 
@@ -131,13 +131,17 @@ def main() -> None:
     parser.add_argument("--against", type=Path, help="another checkout of the repository")
     parser.add_argument("--share", type=float, default=1.0, help="share of the runs, below 1")
     args = parser.parse_args()
-    starts = STARTS
+    starts: Sequence[Start] = STARTS
     if args.share < 1:
-        no_limit = {"cpu_s_max": float("inf"), "mb_max": float("inf")}
-        starts = tuple(
-            replace(each, recipes=math.ceil(each.recipes * args.share), **no_limit)
+        starts = [
+            replace(
+                each,
+                recipes=math.ceil(each.recipes * args.share),
+                cpu_s_max=math.inf,
+                mb_max=math.inf,
+            )
             for each in STARTS
-        )
+        ]
     checkouts = [each.resolve() for each in filter(None, (REPOSITORY, args.against))]
     found: dict[tuple[str, Path], list[Usage]] = {}
     with tempfile.TemporaryDirectory(prefix="starts-") as name:

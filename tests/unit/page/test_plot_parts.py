@@ -91,11 +91,16 @@ def test_lines_beyond_the_limit_are_in_the_tables_alone() -> None:
     assert plot_figure.line_notes(tables_of(*points[:4])) == []
 
 
-def test_a_figure_is_drawn_once() -> None:
+def test_a_figure_is_drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not a second time for its layout."""
-    figure, drawn = PLOTS["execution_time"].draw(tables_of(point(1), point(2)), "T"), []
-    draw = figure.draw
-    figure.draw = lambda renderer: (drawn.append(renderer), draw(renderer))
+    figure = PLOTS["execution_time"].draw(tables_of(point(1), point(2)), "T")
+    drawn, draw = list[Any](), figure.draw
+
+    def count(renderer: Any) -> None:
+        drawn.append(renderer)
+        draw(renderer)
+
+    monkeypatch.setattr(figure, "draw", count)
     assert "<svg" in plot_figure.to_svg(figure)
     assert len(drawn) == 1
 

@@ -232,7 +232,8 @@ def make_plan(
     runs = tuple(replace(run, extra_repeat=False) for run in planned.all_runs)
     all_rows = runs_table.run_rows(runs, runs_dir, planned.targets).runs
     is_selected = [config.is_selected(run.spec.point.platform) for run in planned.all_runs]
-    selected, own = ([*compress(each, is_selected)] for each in (planned.all_runs, all_rows))
+    selected = [*compress(planned.all_runs, is_selected)]
+    own = [*compress(all_rows, is_selected)]
     to_do = RunsToDo(config, planned.all_runs, runs_dir, forced)
     searches = _decide_searches(planned, all_rows)  # by the runs of all clusters
     durations = RunDurations(config, planned.all_runs, runs_dir)

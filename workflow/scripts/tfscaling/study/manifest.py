@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import GenericAlias
 from typing import Any
 
 import msgspec
@@ -229,21 +230,25 @@ def _fields_of(struct: Any) -> dict[str, Any]:
     return {name: getattr(struct, name) for name in struct.__struct_fields__}
 
 
-def _with_types(kind: type[msgspec.Struct], changed: dict[str, Any]) -> type[msgspec.Struct]:
-    """Return a struct type with the fields of another one, some of them with other types."""
-    fields = [
-        (each.name, changed.get(each.name, each.type))
-        if each.required
-        else (
-            each.name,
-            changed.get(each.name, each.type),
-            msgspec.field(default=each.default, default_factory=each.default_factory),
-        )
-        for each in msgspec.structs.fields(kind)
-    ]
-    return msgspec.defstruct(
-        f"_Encoded{kind.__name__}", fields, kw_only=True, forbid_unknown_fields=True
-    )
+def _with_types(kind: type[msgspec.Struct], changed: dict[str, Any]) -> Any:
+    """Return a struct type with the fields of `kind`, some of them with other types.
+
+    Args:
+        kind: The struct type.
+        changed: Name of a field → its type.
+    """
+    fields: list[Any] = []
+    for each in msgspec.structs.fields(kind):
+        field = each.name, changed.get(each.name, each.type)
+        if each.required:
+            fields.append(field)
+        elif each.default is not msgspec.NODEFAULT:
+            fields.append((*field, msgspec.field(default=each.default)))
+        else:
+            factory: Any = each.default_factory
+            fields.append((*field, msgspec.field(default_factory=factory)))
+    name = f"_Encoded{kind.__name__}"
+    return msgspec.defstruct(name, fields, kw_only=True, forbid_unknown_fields=True)
 
 
 #: Field of a run's specification that many runs share → its type.
@@ -253,7 +258,9 @@ _RUNS = ("runs", "explaining")
 _EncodedSpec = _with_types(RunSpec, dict.fromkeys(_SHARED_PARTS, msgspec.Raw))
 _EncodedRun = _with_types(PlannedRun, {"spec": _EncodedSpec})
 #: A manifest in which `_SHARED_PARTS` of each run are still JSON.
-_EncodedManifest = _with_types(Manifest, dict.fromkeys(_RUNS, tuple[_EncodedRun, ...]))
+_EncodedManifest = _with_types(
+    Manifest, dict.fromkeys(_RUNS, GenericAlias(tuple, (_EncodedRun, ...)))
+)
 
 
 class _Version(msgspec.Struct):
