@@ -361,9 +361,12 @@ class Executor(sweep.Executor):
         """
         if self._is_stopped.is_set():
             active_jobs = [info for info in active_jobs if not self._drop_waiting(info)]
+        are_all_known = (
+            not self._unsubmitted
+        )  # first: a job becomes a step before it leaves the set
         used = {_request_options(step.job) for step in [*self._steps.values()]}
         for request in [*self._allocations.keys() - used]:
-            if not self._unsubmitted and self._allocations[request].is_idle(self.slurm):
+            if are_all_known and self._allocations[request].is_idle(self.slurm):
                 self._release(request)
         self._cancel_released()
         async for info in super().check_active_jobs(active_jobs):
@@ -394,11 +397,14 @@ class Executor(sweep.Executor):
         Returns:
             Name of a step → (state, Slurm's reason why its allocation waits, or "None").
         """
+        are_all_known = (
+            not self._unsubmitted
+        )  # first: a job becomes a step before it leaves the set
         due: dict[str, list[Step]] = {}
         for step in sorted(self._steps.values(), key=lambda step: -step.job.priority):
             due.setdefault(_request_options(step.job), []).append(step)
         for request, steps in due.items():
-            self._advance(request, steps)
+            self._advance(request, steps, are_all_known)
         self.next_seconds_between_status_checks = _PERIOD_S
         found = {}
         for step in [*self._steps.values()]:
@@ -429,7 +435,7 @@ class Executor(sweep.Executor):
         judged: tuple[str, str] = super()._judge_state(info, answer)
         return judged
 
-    def _advance(self, request: str, steps: Sequence[Step]) -> None:
+    def _advance(self, request: str, steps: Sequence[Step], are_all_known: bool) -> None:
         """Update the states of steps, get an allocation for them, and start those that fit.
 
         An allocation is requested once all jobs of Snakemake have become steps, because its size
@@ -441,6 +447,8 @@ class Executor(sweep.Executor):
         Args:
             request: The options of sbatch, from `_request_options`, that all these steps have.
             steps: All steps with these options, by descending priority.
+            are_all_known: Whether no job waits to become a step. Only then an allocation is
+                requested, because its size and duration follow from all steps.
         """
         for step in steps:
             if step.process is not None and (code := step.process.poll()) is not None:
@@ -450,8 +458,7 @@ class Executor(sweep.Executor):
         waiting = [step for step in steps if step.state == PENDING]
         running = [step for step in steps if step.state == _RUNNING]
         allocation = self._allocations.get(request)
-        # its size and duration follow from all steps, which are added one after the other
-        if allocation is None and waiting and not self._unsubmitted:
+        if allocation is None and waiting and are_all_known:
             try:
                 allocation = self._allocate(request, waiting)
             except RefusedAllocationError as error:

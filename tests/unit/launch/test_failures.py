@@ -81,6 +81,18 @@ CAUSES: dict[str, tuple[list[Any], dict[int, int | None], dict[int, str], set[in
         ("rank_died", 1, EXITED[1])),
     "died_before_srun_killed_another_that_had_not_begun": (
         [running(1)], {}, {1: EXITED[1], 0: KILLED[0]}, set(), ("rank_died", 1, EXITED[1])),
+    # a rank's own error, after which srun or the others' libraries end them
+    **{f"own_error_before_{name}": (
+        [complaining(0, 3.0, error="ValueError", message="no"), *others], exits, said, set(),
+        ("rank_failed", 0, "ValueError: no"))
+       for name, others, exits, said in (
+        ("srun_kills_another", [running(1)], {}, {0: EXITED[0], 1: KILLED[1]}),
+        ("srun_kills_one_that_had_not_begun", [], {}, {0: EXITED[0], 1: KILLED[1]}),
+        ("another_aborts", [running(1)], {0: 1, 1: -6}, {}),
+        ("one_ends_that_had_not_begun", [], {0: 1, 1: 1}, {}))},
+    "own_error_after_another_died": (
+        [complaining(0, 3.0, error="ValueError", message="no"), running(1)], {1: -9, 0: 1}, {},
+        set(), ("rank_died", 1, "killed by SIGKILL")),
     "complained_while_another_runs": (
         [running(0), complaining(1, 3.0)], {0: None, 1: 1}, {}, set(),
         ("rank_failed", 1, "UnavailableError: Socket closed")),

@@ -8,6 +8,7 @@ shared file system; they count if the reported error is one that a lost peer can
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import signal
@@ -128,23 +129,21 @@ def find_cause(
     }
     ended = {rank for rank, lines in seen.items() if lines[-1].name is EventName.END}
     mute = [rank for rank in seen if rank not in failed and rank not in ended]
-    # in their order: the first that srun speaks of came first, others it may have killed itself
-    badly = [*srun_errors, *filter(exits.get, exits)]
-    named = [rank for rank in badly if rank in mute or rank not in seen]
-    died = named or ([] if failed or killed_starter else mute)
     complaint = min(failed, key=lambda r: failed[r].time_s, default=None)
     details = {} if complaint is None else failed[complaint].details
+    about_a_peer = complaint is not None and _is_about_a_peer(details)
+    has_own_error = complaint is not None and not about_a_peer
+    is_own = has_own_error and details["error"] not in _KILLED_WITH_STARTER
+    # in their order: the first that srun speaks of came first, others it may have killed itself
+    badly = [*srun_errors, *filter(exits.get, exits)]
+    if is_own:  # ranks that ended after it ended for it
+        badly = [*itertools.takewhile(lambda rank: rank != complaint, badly)]
+    named = [rank for rank in badly if rank in mute or rank not in seen]
+    died = named or ([] if failed or killed_starter else mute)
     if complaint is not None:
         silent_ranks = silent_ranks | _find_unhealthy_ranks(seen, details["message"])
     # a stopped rank may continue when it is to be ended, and then complain last
     stopped = [r for r in seen if r in silent_ranks - ended - {complaint} and not exits.get(r)]
-    about_a_peer = complaint is not None and (
-        details["error"] in _PEER_ERRORS
-        # the other ranks of a collective raise the error of the first, in these words
-        or "Collective ops is aborted" in details["message"]
-    )
-    has_own_error = complaint is not None and not about_a_peer
-    is_own = has_own_error and details["error"] not in _KILLED_WITH_STARTER
     if killed_starter and not died and not is_own:
         lines = rank_files.last_lines(folder / "srun.log")
         return Cause(kind="launch_failed", message=killed_starter, last_lines=lines)
@@ -163,6 +162,16 @@ def find_cause(
         place = details.get("place") if not about_a_peer else None
         return _cause_of_error(folder, complaint, details, place, exits.get(complaint))
     return _cause_of_srun(folder)
+
+
+def _is_about_a_peer(details: Mapping[str, Any]) -> bool:
+    """Return whether a rank reported an error that another rank caused.
+
+    Args:
+        details: Details of its event `failed`.
+    """
+    # the other ranks of a collective raise the error of the first, in these words
+    return details["error"] in _PEER_ERRORS or "Collective ops is aborted" in details["message"]
 
 
 def _cause_of_error(
