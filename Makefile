@@ -68,14 +68,14 @@ large-batch: $(STAMP)-trainer #- accuracy of large batches on MNIST and CIFAR-10
 # each network is a study; NETWORK=FILE is a custom one (benchmarks/peers/network_file.py)
 NETWORKS = $(or $(NETWORK),$(patsubst %,benchmarks/peers/networks/%.py,cnn residual transformer))
 peers: $(STAMP)-trainer .venv-jax .venv-torch #- the same trainings on Keras, PyTorch and JAX, or of NETWORK=FILE; hours
-	@$(SNAKEMAKE) -- results/datasets/mnist.npz
+	$(if $(filter %networks/cnn.py,$(NETWORKS)),@$(SNAKEMAKE) -- results/datasets/mnist.npz)
 	@set -e; for network in $(NETWORKS); do \
 	    study=results/peers-$$(basename $$network .py).yaml; \
 	    benchmarks/peers/study.py $$network $(if $(STEPS),--steps $(STEPS)) \
 	        $(if $(REPEATS),--repeats $(REPEATS)) >$$study; \
 	    $(SNAKEMAKE) --configfile $$study; \
 	done
-	@benchmarks/peers/ratios.py $(patsubst %.py,results/peers-%/runs.csv,$(notdir $(NETWORKS))) | tee results/peers.md
+	@set -o pipefail; benchmarks/peers/ratios.py $(patsubst %.py,results/peers-%/runs.csv,$(notdir $(NETWORKS))) | tee results/peers.md
 
 exchange: setup .venv-torch #- estimated exchange of PyTorch over a slow link, as root; ten minutes
 	@benchmarks/exchange.py

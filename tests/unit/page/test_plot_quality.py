@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from tfscaling.page import plot_figure, plot_quality, plot_scaling
 from tfscaling.page.plot_figure import Tables
 from tfscaling.study.config_types import POINT_AXES
 from tfscaling.tables.comparison import comparison_table
+from tfscaling.tables.row_values import point_of
 from tfscaling.tables.runs_table import EPOCH_COLUMNS
 
 POINTS = [
@@ -140,6 +143,20 @@ def test_one_recipe_for_each_batch_is_one_line_with_all_batches() -> None:
     assert not [note for note in legend_of(figure) if "in the tables alone" in note]
     times = plot_scaling.execution_time(tables_of(*rows), "T")
     assert [note for note in legend_of(times) if "in the tables alone" in note]
+
+
+def test_lines_over_the_batch_beyond_the_limit_are_in_the_tables_alone() -> None:
+    """The line of the best configuration is drawn, also where a line has no recipe of its own."""
+    count = plot_figure.LINES_DRAWN_MAX + random.randint(1, 5)
+    rows = [point(1, model=f"m{n}", recipe=f"r{n}") for n in range(count)]
+    best = point_of({**rows[-1], "tasks_per_node": "1"})
+    figure = plot_quality.loss_quality(replace(tables_of(*rows), first=[best]), "T")
+    drawn = {
+        label for label in points_of(figure) if re.match(r"m\d", label)
+    }  # the others are hidden
+    assert len(drawn) == plot_figure.LINES_MAX and f"m{count - 1}" in drawn
+    (note,) = [note for note in legend_of(figure) if "in the tables alone" in note]
+    assert note.startswith(f"{count - plot_figure.LINES_DRAWN_MAX} other line")
 
 
 def test_published_values_are_hollow_markers_of_their_own() -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 import pandas as pd
 
@@ -250,10 +251,11 @@ def loss_quality(tables: Tables, title: str) -> Figure:
     labels = [learned.label for learned in shown_of]
     figure, panels = plot_figure.make_panels(title, "global batch (examples)", labels)
     some_absent = len(plot_figure.rows_without_runs(table)) > 0
-    lines = plot_figure.drawn_series(tables)
-    is_one_line = all(len(line.rows) == 1 for line in lines)  # one recipe for each batch
-    if is_one_line:
-        lines = plot_figure.make_series(table.assign(recipe="any"))
+    lines, drawn = plot_figure.drawn_series(tables), tables
+    if all(len(line.rows) == 1 for line in lines):  # one recipe for each batch
+        first = [msgspec.structs.replace(each, recipe="any") for each in tables.first]
+        drawn = replace(tables, comparison=table.assign(recipe="any"), first=first)
+        lines = plot_figure.drawn_series(drawn)
     for axes, learned in zip(panels, shown_of, strict=True):
         name = learned.column
         for line in lines:
@@ -285,7 +287,7 @@ def loss_quality(tables: Tables, title: str) -> Figure:
     notes = plot_figure.error_bar_notes(tables, *(learned.column for learned in shown_of))
     if not len(plot_figure.rows_with_runs(table)) and len(published):
         notes = [plot_figure.NOTHING]
-    notes += [] if is_one_line else plot_figure.line_notes(tables)
+    notes += plot_figure.line_notes(drawn)
     return plot_figure.add_legend_and_notes(figure, panels[0], tables, notes)
 
 
