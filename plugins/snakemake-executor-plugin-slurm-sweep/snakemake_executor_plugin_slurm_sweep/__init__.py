@@ -715,11 +715,19 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
     def _judge_state(
         self, info: SubmittedJobInfo, answer: dict[str, tuple[str, str]] | None
     ) -> tuple[str, str]:
-        """Return the state of a job if it requires an action, and Slurm's reason why the job waits.
+        """Return the state of a job, and Slurm's reason why the job waits.
 
-        The state is "" if no action is due: Slurm does not answer, the job may restart after a
-        preemption or a node failure, it runs on another cluster of a federation, or too few answers
-        in succession do not list it.
+        Usually the state is Slurm's. It is COMPLETED for a job that was started on another cluster
+        of a federation and is finished. It is GONE for a job that the answer does not list, if the
+        job is finished, or if enough answers in succession did not list it (`Absences`).
+
+        The state is "" if nothing can be concluded yet:
+
+        - Slurm does not answer, or its answer has no state of the job.
+        - The job was preempted less than PREEMPTED_S ago, and may restart.
+        - The job's node failed, and Slurm requeues the job.
+        - The job was started on another cluster of a federation and is not finished.
+        - The answer does not list the job, but `Absences` requires more such answers.
 
         Args:
             info: Snakemake's record of the job.

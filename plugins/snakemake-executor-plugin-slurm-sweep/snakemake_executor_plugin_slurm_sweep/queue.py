@@ -86,7 +86,17 @@ def mark_comment(text: str) -> str:
 
 
 def executor_text(comment: str) -> str:
-    """Return the text that `mark_comment` put into a job's comment; "" without one."""
+    """Return the part of a job's comment between the marks of `mark_comment`.
+
+    It identifies what an executor submitted. For a job it has the rule and the wildcards, such as
+    `rule_train/cpu/x/1`; for an allocation, the folder and the options of sbatch.
+
+    Args:
+        comment: The job's comment in Slurm; a site may have added text outside the marks.
+
+    Returns:
+        "" if the comment has no such part.
+    """
     return marked[1] if (marked := _MARKED.search(comment)) else ""
 
 

@@ -211,10 +211,11 @@ class QuestionEvidence:
     """The evidence for one question: the configurations among which one is chosen.
 
     Attributes:
-        name: The axes that distinguish the question from others, in words, as by `task_name`.
+        name: The axes that distinguish the question from others, in words, from `task_name`.
         rows: Rows of the comparison, without the short runs of a search.
-        all_rows: `rows`, followed by a row for each configuration of `search` that has only its
-            axes. A configuration of the search that has runs is therefore in two rows.
+        all_rows: `rows`, then one row for each configuration of `search`, in which only the axes
+            are filled (`Study.axes_row`). So configurations without a row in `rows` have one, too;
+            a configuration with runs has two, the complete one first.
         search: The search that chooses among the configurations; None without one.
         goals: Goal → its title, for the goals by which the question is answered.
         facts: Configuration → facts about it from the tables.

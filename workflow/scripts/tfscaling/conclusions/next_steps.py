@@ -69,7 +69,7 @@ def table(study: Study) -> pd.DataFrame:
     found = [
         *_next_steps_for_missing_runs(study),
         *_next_steps_for_searches(study),
-        *_next_steps_for_open_candidates(study),
+        *_next_steps_for_uncompared(study),
         *_next_steps_for_excluded(study),
     ]
     found += [
@@ -135,10 +135,12 @@ def _next_steps_for_searches(study: Study) -> Iterator[StepWithValues]:
                 yield NextStep("undecided search"), {**named, "enough": enough}
 
 
-def _next_steps_for_open_candidates(study: Study) -> Iterator[StepWithValues]:
-    """Yield a next step for each question whose answer uncompared configurations may still change.
+def _next_steps_for_uncompared(study: Study) -> Iterator[StepWithValues]:
+    """Yield a next step for each question with configurations that still have to be compared.
 
-    Configurations that another next step covers are left out.
+    The step names the configurations without a value of the goal that may still change the
+    question's answer, and why they were not compared. Configurations that another next step covers
+    are left out. A supported answer has no such step.
     """
     made_again = {
         point_of(run)

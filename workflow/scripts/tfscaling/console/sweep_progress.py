@@ -37,7 +37,8 @@ class RunProgress:
 
     Attributes:
         spec: The run.
-        scratch: The attempt's folder.
+        scratch: The folder of the attempt, from `attempts.attempt_folder`; its ranks write their
+            events there.
         started_s: When the first rank began, in seconds since the epoch by its host's clock; None
             before.
         activity: What the first rank does, in words.

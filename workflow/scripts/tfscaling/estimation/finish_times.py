@@ -136,7 +136,20 @@ class CampaignSamples(Samples):
         pairs: Sequence[tuple[Point, Point]],
         comparisons: int,
     ) -> list[Difference]:
-        """Compare configurations in pairs; by FINISH_TIME with intervals of simulated ratios."""
+        """Compare configurations in pairs by their joint estimates, with intervals.
+
+        Metrics other than FINISH_TIME are compared as in `Samples`. For FINISH_TIME, the campaigns
+        of both configurations were simulated, and each pair of campaigns has a ratio of durations,
+        `other` over `better`. The interval holds these ratios without the lowest and the highest
+        ones. It is None if an end is zero or infinite, because campaigns never end.
+
+        Args:
+            metric: The metric to compare.
+            estimates: Estimates of `points`; `FinishEstimates` for FINISH_TIME.
+            points: The configurations that were estimated.
+            pairs: Pairs (better, other) of them.
+            comparisons: Number of comparisons for which all intervals hold together.
+        """
         if not isinstance(estimates, FinishEstimates):
             return super().compare_by_estimates(metric, estimates, points, pairs, comparisons)
         places = {point: number for number, point in enumerate(points)}

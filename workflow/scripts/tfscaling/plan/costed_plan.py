@@ -269,7 +269,8 @@ class _SortedRuns(NamedTuple):
     """The runs of the chosen clusters, sorted by whether they are to do.
 
     Attributes:
-        due: (configuration, feasibility, reason) → runs to do.
+        due: (configuration, kind of runs, why they are to do) → these runs. The kind is RUNS,
+            IF_NEEDED or EXPLAINS, as in `PlanRow.feasibility`.
         finished: Number of runs with a current record, diverged runs included.
         stale: Number of runs whose record is from other code or data.
         unreadable: For each record that cannot be read, the reason.

@@ -450,14 +450,15 @@ def _pop_last_total(
 def _values_by_epoch(found: Mapping[str, list[_NumberFound]]) -> list[_ValuesOfEpoch]:
     """Return the values of each epoch: the n-th numbers of all metrics belong to epoch n.
 
-    If a metric has only one number, and none of the others comes later, it belongs to the last
-    epoch.
+    There is one exception: a metric may have a single number at the end of the output, which
+    belongs to the last epoch. This number must not come before the last number of the metric with
+    the most numbers.
 
     Args:
         found: Name of a metric → the numbers that its pattern found.
 
     Raises:
-        ValueError: The metrics have different numbers of matches in another way.
+        ValueError: Two metrics have different numbers of matches, and the exception does not apply.
     """
     longest = max(found.values(), key=len, default=[])
     count = len(longest)

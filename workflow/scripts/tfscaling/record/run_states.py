@@ -70,19 +70,27 @@ class FoundRecord(NamedTuple):
 
 
 def find_record(spec: RunSpec, folder: Path, replaces: int = 0) -> FoundRecord | None:
-    """Return the record that counts for a planned run, or None.
+    """Return the record that counts for a planned run.
 
-    It is the record in the run's folder, else the newest record in an attempt's folder. Records
-    that the present user code made take precedence over others.
+    Records are in the run's folder and in the folders of its attempts. The first of these counts:
+
+    1. The record in the run's folder, unless other user code than the present made it.
+    2. The newest record of an attempt, among the records that no other user code made.
+    3. The record in the run's folder.
+    4. The newest record of an attempt.
 
     Args:
         spec: The planned run.
         folder: The run's folder.
-        replaces: Records of attempts up to this number do not count.
+        replaces: Number of the last attempt whose record is ignored, because the user requested a
+            rerun; 0 if none is ignored. Records of earlier attempts are ignored, too.
+
+    Returns:
+        None if the run has no record that counts.
 
     Raises:
-        RecordError: If the record in the folder cannot be read or is of another run, and no attempt
-            has kept one.
+        RecordError: If the record in the run's folder cannot be read or is of another run, and no
+            attempt has a record that counts.
     """
     if not _may_exist(folder):  # as of all runs of a new study
         return None

@@ -43,10 +43,10 @@ def next_runs(problem: SearchProblem, state: SearchState) -> dict[str, int]:
         {} if the search ends.
     """
     if not state.rounds:
-        chosen, confirms_best = _initial_candidates(problem, state), False
+        chosen, completes_best = _initial_candidates(problem, state), False
     elif state.analysis.fit is None or state.analysis.best is None:
         unseen = [n for n in range(problem.count) if not state.known_runs[n]]
-        chosen, confirms_best = _keep_runnable(problem, state, unseen), False
+        chosen, completes_best = _keep_runnable(problem, state, unseen), False
     elif is_settled(problem, state):
         return {}
     else:
@@ -55,9 +55,9 @@ def next_runs(problem: SearchProblem, state: SearchState) -> dict[str, int]:
         has_all_short = state.analysis.is_sure and state.known_runs[best] >= _runs_needed_of_best(
             problem, state
         )
-        confirms_best = bool(problem.limits or has_all_short)
+        completes_best = bool(problem.limits or has_all_short)
     return dict(
-        Counter(problem.names[n] for n in _choose_short_or_complete(state, chosen, confirms_best))
+        Counter(problem.names[n] for n in _choose_short_or_complete(state, chosen, completes_best))
     )
 
 
@@ -108,22 +108,23 @@ def find_possible_runs(problem: SearchProblem, state: SearchState) -> list[int]:
 
 
 def _choose_short_or_complete(
-    state: SearchState, chosen: Sequence[int], confirms_best: bool
+    state: SearchState, chosen: Sequence[int], completes_best: bool
 ) -> list[int]:
     """Choose for each candidate whether its next run is short or complete.
 
-    A run is short while further short runs reduce the projection's error considerably. The best
-    candidate's confirming run is complete.
+    Runs of a candidate whose time is projected from short runs are short as long as further short
+    runs reduce the projection's error considerably. All other runs are complete.
 
     Args:
         state: The state.
-        chosen: Numbers of candidates, repeated for each run.
-        confirms_best: Whether the best candidate gets complete runs only, to confirm its
-            projection.
+        chosen: Number of a candidate for each run of the round; a candidate with several runs is
+            repeated.
+        completes_best: Whether all runs of the best candidate are complete: to confirm its
+            projection, or because the question has limits, which only complete runs decide.
 
     Returns:
-        Index in `SearchProblem.names` for each run: the candidate's number for a complete run, that
-        number plus the number of candidates for a short run.
+        For each run an index in `SearchProblem.names`. This list has each candidate twice: all
+        complete runs come first, then all short runs in the same order.
     """
     count = len(state.limit_verdicts)
     most = np.rint(2 * state.analysis.scatter / state.projection_sd**2)
@@ -131,7 +132,7 @@ def _choose_short_or_complete(
     series: list[int] = []
     for n in chosen:
         is_more = state.runs_used[n + count] + series.count(n + count) < most[n]
-        is_confirmed = confirms_best and n == state.analysis.best
+        is_confirmed = completes_best and n == state.analysis.best
         is_short = state.is_projected[n] and is_more and not is_confirmed
         series.append(n + count if is_short else n)
     return series

@@ -88,7 +88,8 @@ class ComputeTimeRequest:
         nodes: Number of nodes.
         trainings: Number of trainings.
         margin: Fraction that is added to the node-hours.
-        record: Markdown link to the records, or the file from which they were imported.
+        record: Source of `time_s`: Markdown link to the folder with the configuration's records,
+            or name of the file of timings that was imported.
         cores: Cores of a node; NaN if unknown.
         gpus: GPUs of a node.
         campaign: The expected date and cost of all trainings, as a sentence; "" if unknown.

@@ -191,7 +191,11 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @functools.cached_property
     def parameters_hash(self) -> str:
-        """Hash of axes and parameters, 16 hexadecimal digits; see `parameters_hash`."""
+        """Hash of the run's axes and parameters, 16 hexadecimal digits.
+
+        It identifies the run: it is in the name of the run's folder and in its record. The function
+        `parameters_hash` of this module computes it.
+        """
         return parameters_hash(self.axes, self.parameters)
 
     def fill_placeholders(self, text: str, folder: Path, dataset: Path | None = None) -> str:

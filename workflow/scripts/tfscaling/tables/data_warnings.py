@@ -237,9 +237,11 @@ def _find_out_of_memory(tables: StudyData) -> Finding:
 
 
 def _find_simulated_nodes(tables: StudyData) -> Finding:
-    """Find runs on several nodes that fewer machines simulated, with too few or unknown CPUs.
+    """Find runs whose nodes shared machines, if these had too few CPUs for all nodes.
 
-    The local launcher and a virtual cluster start nodes as processes.
+    With the local launcher or on a virtual cluster, nodes are processes, and several of them may
+    run on one machine. Such a run is also found if it is unknown how many CPUs its nodes needed or
+    its machine had.
     """
     several = [run for run in tables.ended if run.nodes > 1 and run.machines]
     few = (run for run in several if len(str(run.machines).split()) < run.nodes)

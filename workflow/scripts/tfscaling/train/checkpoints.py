@@ -46,8 +46,10 @@ class SavedVariables(NamedTuple):
     """The variables that a checkpoint stores, each as a list of its copies on this rank's replicas.
 
     Attributes:
-        shared: Variables that are equal on all replicas; only the first rank writes them.
-        own: Variables that differ between replicas; each rank writes its copies.
+        shared: For each variable whose values are equal on all replicas, its copies. Only the first
+            rank writes the variable, once.
+        own: For each variable whose values differ between replicas, its copies. Each rank writes
+            all its copies.
     """
 
     shared: Sequence[Sequence[Any]]

@@ -417,10 +417,11 @@ class PipelineTrainer(AllReduceLoop):
         return self.compute_on(fed.batch, self._weights(fed))
 
     def _evaluate_batch(self, fed: ReplicaBatch) -> Any:
-        """Evaluate, in a replica, a batch of held-out examples.
+        """Evaluate a batch of held-out examples in a replica, and add the results to its sums.
 
         Returns:
-            The result of `_sum_counts`.
+            A float32 tensor [examples of the step, replicas with more data], summed over all
+            replicas by `_sum_counts`.
         """
         self.test_on(fed.batch, self._weights(fed))
         return self._sum_counts(fed)

@@ -365,9 +365,11 @@ class Answer:
 
     @property
     def only_so_far(self) -> str:
-        """Words for a leader that alone is shown to keep the limits or to reach the target.
+        """Words for a leader without a rival: `Only configuration so far shown to keep the limits`.
 
-        Runs of other configurations leave this open. "" for any other leader.
+        The leader is the only configuration that is shown to keep the limits, or whose runs all
+        reached the target; after more runs, others may be. "" for any other leader, and if a
+        configuration's value of the goal is unknown.
         """
         is_alone = not (self.candidates_with_value[1:] or self.has_unknown_goal)
         if self.leader is None or not is_alone or not self.has_undecided:

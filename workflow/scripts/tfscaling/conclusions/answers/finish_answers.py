@@ -100,12 +100,14 @@ def _to_finish_row(row: PointRow, own: CampaignRow | None) -> FinishRow:
 
 
 def _add_goal_value(facts: ConfigurationFacts, own: CampaignRow) -> ConfigurationFacts:
-    """Return facts with the median end of the campaign as value of the goal FINISH_TIME.
+    """Return a configuration's facts with its value of the goal FINISH_TIME, as text.
 
-    If the campaign has no end, the configuration is excluded with the reason.
+    The value is the moment at which all trainings of the campaign are done, in the median of its
+    simulations. A configuration without this median is excluded with the reason: no campaign was
+    simulated with it, or the median campaign never ends.
 
     Args:
-        facts: The facts about a configuration.
+        facts: The facts about the configuration.
         own: The campaign with this configuration.
     """
     if is_known(own.duration_s):

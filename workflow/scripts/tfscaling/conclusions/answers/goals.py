@@ -64,10 +64,22 @@ def answered_goals(
 ) -> dict[str, str]:
     """Return goal → its title, for the goals by which a question is answered.
 
+    The question is answered by its own goal, for the recommendation, and by other goals of GOALS,
+    because the page names the best configuration by each of them. These goals are left out:
+
+    - Time with the wait in the queue, HOURS and FINISH_TIME, unless one is the question's own goal.
+    - QUALITY if all configurations train the same model (`can_quality_differ`), unless it is the
+      question's own goal.
+    - Goals that can have no answer (`goal_title`), even the question's own goal.
+
     Args:
         question: The configured question, with its goal and limits.
-        synchronous: The synchronous strategies.
-        rows: The configurations of the question; without a valid run the result is {}.
+        synchronous: Names of the synchronous strategies. With the same recipe and global batch
+            size, they train the same model on any number of nodes.
+        rows: The configurations of the question.
+
+    Returns:
+        {} if no configuration has a valid run.
     """
     not_asked = {WITH_QUEUE, FINISH_TIME, *HOURS} - {question.goal}
     if not any(row.runs for row in rows):

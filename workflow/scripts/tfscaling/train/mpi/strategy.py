@@ -76,7 +76,8 @@ class _Calls:
 
     Attributes:
         own: Names of this graph's operations that read or write the variable for these calls.
-        last: The operation that the next call must follow: the last call so far, or the read.
+        last: The operation after which the next call must run: the last call so far; before the
+            first call, the operation that reads the variable.
         end: The operation that writes the variable after the calls; None before the first call.
     """
 

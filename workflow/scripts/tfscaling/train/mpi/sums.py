@@ -27,14 +27,20 @@ _RANK_BYTES = 4
 
 
 class NodeMemory:
-    """Memory that all ranks of a node share, and a barrier for these ranks.
+    """Memory that all ranks of a node share, and a barrier for these ranks."""
 
-    Args:
-        ranks: mpi4py's communicator of the node's ranks.
-        size: Size in bytes.
-    """
+    def __init__(self, ranks: Any, size_bytes: int) -> None:
+        """Create the memory on the node's first rank, and map it on all ranks of the node.
 
-    def __init__(self, ranks: Any, size: int) -> None:
+        All ranks must call this together.
+
+        Args:
+            ranks: mpi4py's communicator of the node's ranks.
+            size_bytes: Size of the memory in bytes, equal on all ranks.
+
+        Raises:
+            ConnectionError: The first rank belongs to another user, or another rank has ended.
+        """
         self.rank, self.size = int(ranks.rank), int(ranks.size)
         if self.rank > 0:
             first = socket.socket(socket.AF_UNIX)
@@ -45,9 +51,9 @@ class NodeMemory:
             _, (descriptor, *_), _, _ = socket.recv_fds(first, 1, 1)
             self._others = [first]
         else:
-            descriptor = _unnamed_file(size)
+            descriptor = _unnamed_file(size_bytes)
             self._others = _connect_ranks(ranks, descriptor)
-        self._free = np.frombuffer(mmap.mmap(descriptor, size), np.uint8)
+        self._free = np.frombuffer(mmap.mmap(descriptor, size_bytes), np.uint8)
         os.close(descriptor)
 
     def wait_for_all(self) -> None:
