@@ -110,14 +110,19 @@ class Sweep:
 
 
 class SubmissionError(Exception):
-    """sbatch has refused a job for good.
+    """sbatch has refused a job for good, or the job's number is lost (`LostJobError`).
+
+    Args:
+        message: For a refusal, Slurm's message and the environment variables that set options of
+            sbatch. For a lost number, what sbatch printed and what happens to the job.
+        call: The shell line with sbatch.
 
     Attributes:
         call: The shell line with sbatch.
     """
 
-    def __init__(self, words: str, call: str) -> None:
-        super().__init__(words)
+    def __init__(self, message: str, call: str) -> None:
+        super().__init__(message)
         self.call = call
 
 

@@ -301,7 +301,15 @@ class Reference(Sweep):
 
 
 class _ReferenceSpec(msgspec.Struct):
-    """Fields of a run's specification that the manifests of all versions share."""
+    """The fields of a planned run that are read from the manifest of a reference study.
+
+    The manifests of all tfscaling versions have these fields. Other fields are ignored.
+
+    Attributes:
+        point: The configuration.
+        recipe: Key of the recipe → value.
+        measured: Key of the platform that can change the run → value.
+    """
 
     point: Point
     recipe: dict[str, object]

@@ -59,11 +59,14 @@ class Finding(msgspec.Struct):
             controlled together.
         kind: What was found, such as `slower`; "" for a slow rank.
         nodes: The numbers of nodes that it concerns, separated by "; ".
-        ratio: Ratio to the fewest nodes: of times for `slower`, of losses or errors for `quality
-            lost`, of speeds for other findings on scaling. For `weak scaling`, throughput per
-            replica divided by the baseline's. NaN without a ratio.
-        low: Lower end of the ratio's interval.
-        high: Upper end of the ratio's interval.
+        ratio: For `slower`, the time on the first of `nodes`, divided by the time on the fewest
+            nodes of the line. For `quality lost`, how many times worse the quality is than on the
+            fewest nodes (see `samples.Difference`). For `weak scaling`, the throughput per replica,
+            divided by the baseline's. For other findings on scaling, the speed-up over the fewest
+            nodes, if above 1. Otherwise NaN.
+        low: Lower end of the ratio's confidence interval; NaN without an interval. If `quality
+            lost` has no ratio, because a value is zero, it is the interval of the difference.
+        high: Upper end of this interval.
     """
 
     topic: str

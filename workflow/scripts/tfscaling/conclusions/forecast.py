@@ -64,7 +64,8 @@ class ReplicaLine:
 
     Attributes:
         replicas: Number of replicas, rising.
-        steps: Training steps of a run; only their ratios matter.
+        steps: Training steps of a run, up to a factor common to all configurations: models use only
+            the ratios between configurations.
         seconds: Median execution time of the runs, in seconds.
         is_weak: Whether the batch per replica is constant, so that more replicas take fewer steps.
     """

@@ -7,14 +7,15 @@ run spoils a mean. So the points are estimated together:
   where one is zero or below,
 - after the effect of each block (repeat k of all points) is taken off, where four or more points
   ran in it: a drift during a sweep affects all points equally,
-- by means, in which an isolated run that is FAR pooled standard deviations from the median counts
-  as one at CLIP,
+- by means, in which an isolated run beyond OUTLIER_SD pooled standard deviations from the median
+  counts as one at CLIPPED_SD,
 - with moderated variances (Smyth 2004): a point's own, with the pooled one as PRIOR_FREEDOM more
   degrees of freedom.
 
-Clipping is for isolated slow runs. A run that is far on the fast side, or MODE_SHARE of far runs,
-is a second mode: the point counts with its plain mean and, where that is larger, its own variance
-with its own degrees of freedom. Up to RANGE_RUNS runs such a point counts as their range.
+Clipping is for isolated slow runs. A run that is far on the fast side, or SECOND_MODE_SHARE of far
+runs, is a second mode: the point counts with its plain mean and, where that is larger, its own
+variance with its own degrees of freedom. Up to RANGE_RUNS_MAX runs such a point counts as their
+range.
 
 A cost whose price is zero is exactly zero: it has no scatter, no block changes it, and it beats all
 other costs.
@@ -76,10 +77,12 @@ class Estimates:
         freedom_max: Degrees of freedom of the pooled variance, the maximum for any comparison.
         is_log: Whether locations are logarithms.
         unit: Cost that a location of 1 represents, if locations are not logarithms.
-        low: Value from which an interval extends downwards: the location or, with few runs in two
-            separate groups, the lowest run.
-        high: Value from which an interval extends upwards: the location or, with few runs in two
-            separate groups, the highest run. Infinite if a run did not reach its end.
+        low: Value, in units of `location`, from which an interval extends downwards. It is the
+            location. But if a configuration has at most RANGE_RUNS_MAX runs, and one of them is far
+            from their median (OUTLIER_SD), it is the lowest run: so few runs do not show which of
+            them are usual.
+        high: Value from which an interval extends upwards: the location or, in the same case, the
+            highest run. Infinite if a run did not reach its end.
     """
 
     location: Array
@@ -203,7 +206,16 @@ class Estimates:
         return self._as_fraction(np.array(found))
 
     def _as_fraction(self, distance: Array) -> Array:
-        """Convert distances between locations to fractions of the lowest cost."""
+        """Convert differences of locations to relative differences of cost: 0.05 is 5 % more.
+
+        Args:
+            distance: Differences of two locations, or upper bounds of differences; 0 or above.
+
+        Returns:
+            If locations are logarithms: exp(distance) - 1, a fraction of the lower of the two
+            costs. Otherwise: the distance as a fraction of the lowest of all locations; infinite
+            if this location is not above zero.
+        """
         if self.is_log:
             return np.asarray(np.expm1(distance))
         least = self.location.min()

@@ -31,9 +31,13 @@ def dumps(content: Any, **options: Any) -> str:
 def encode(content: object, decode: Callable[[bytes], object] | None = None) -> bytes:
     """Return the JSON, in UTF-8, of an object whose types msgspec supports.
 
+    msgspec writes NaN and infinity as null. To find them, the JSON is decoded and compared with the
+    object.
+
     Args:
         content: The object.
-        decode: Decodes its JSON, as for `check_finite`.
+        decode: Decodes the JSON for this check, as an object of the content's type; None for
+            msgspec's decoder.
 
     Raises:
         NotFiniteError: If a number is NaN or infinite.

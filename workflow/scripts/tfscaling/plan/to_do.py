@@ -107,10 +107,15 @@ class RunsToDo:
     def folders_after_round(self, extra: Collection[str]) -> list[str]:
         """Return the folders of the runs that must have a record when a round ends.
 
-        These are all unconditional runs, the runs in `forced_again`, and `extra`.
+        Results of other runs decide whether a conditional run (`PlannedRun.is_conditional`) is
+        made; each round requests some of them. These runs must have a record:
+
+        - all runs that are not conditional,
+        - the conditional runs that were requested so far (`extra`),
+        - the runs that an option of Snakemake forces to be repeated (`forced_again`).
 
         Args:
-            extra: Folders of the conditional runs that the rounds up to this one request.
+            extra: Folders of the conditional runs that the rounds up to this one have requested.
         """
         due = self.forced_again.union(extra)
         return [

@@ -96,7 +96,7 @@ def find_record(spec: RunSpec, folder: Path, replaces: int = 0) -> FoundRecord |
         return None
     file, problem, candidates = folder / run_record.RECORD, None, []
     try:
-        record = _read_record_of(spec, file)
+        record = _read_matching_record(spec, file)
         if record is not None and record.attempt > replaces:
             candidates.append(FoundRecord(file, record))
             if not describe_code_change(spec, record):
@@ -121,11 +121,20 @@ def _may_exist(folder: Path) -> bool:
     return True
 
 
-def _read_record_of(spec: RunSpec, file: Path) -> RunRecord | DoesNotFit | None:
-    """Read the record of a planned run in a file; None if the file does not exist.
+def _read_matching_record(spec: RunSpec, file: Path) -> RunRecord | DoesNotFit | None:
+    """Read a file with a record, and check that the record belongs to a planned run.
+
+    Args:
+        spec: The planned run.
+        file: The file of the record.
+
+    Returns:
+        A RunRecord if the run trained, a DoesNotFit if it ran out of memory; None if the file does
+        not exist.
 
     Raises:
-        RecordError: If the file cannot be read, or has the record of another run.
+        RecordError: If the file cannot be read, or if its record belongs to a run with other axes
+            or parameters.
     """
     record = run_record.read_outcome(file)
     if record is not None and record.parameters_hash != spec.parameters_hash:
@@ -148,7 +157,7 @@ def _read_kept_records(spec: RunSpec, folder: Path, after_attempt: int) -> list[
     for number in reversed(attempts.attempt_numbers(folder)):
         file = attempts.attempt_folder(folder, number) / attempts.RECORD
         try:
-            record = _read_record_of(spec, file) if number > after_attempt else None
+            record = _read_matching_record(spec, file) if number > after_attempt else None
         except RecordError:
             continue
         if record is not None:

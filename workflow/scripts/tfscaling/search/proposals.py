@@ -33,14 +33,17 @@ def batch_size(candidates: int) -> int:
 
 
 def next_runs(problem: SearchProblem, state: SearchState) -> dict[str, int]:
-    """Return name of a candidate or its short runs → number of its further runs in this round.
+    """Return how many complete runs and how many short runs of each candidate the next round has.
 
     Args:
         problem: The question.
         state: The state after the last analysis.
 
     Returns:
-        {} if the search ends.
+        Name → number of runs, in addition to the runs of earlier rounds. The key is the candidate's
+        name for complete runs, and the separate name of its short runs for these (see
+        `SearchProblem.names`). Candidates without runs in the round are left out. {} if the search
+        ends.
     """
     if not state.rounds:
         chosen, completes_best = _initial_candidates(problem, state), False

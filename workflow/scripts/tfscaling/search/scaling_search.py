@@ -32,13 +32,13 @@ class ScalingSearch:
         self.problem = problem
 
     def propose(self, state: SearchState) -> dict[str, int]:
-        """Return name of a candidate or its short runs → number of its further runs in this round.
+        """Return how many complete and short runs of each candidate the next round has.
 
         Args:
             state: The state after the last analysis.
 
         Returns:
-            {} if the search has ended.
+            Name → number of runs, as from `next_runs`; {} if the search has ended.
         """
         return next_runs(self.problem, state)
 

@@ -205,8 +205,10 @@ class Decision:
             that may be better than `best`.
         beat_by: Lowest fraction by which a candidate without runs must be better than predicted
             from its line, to beat `best` by more than the indifference; None if all have runs.
-        runs_to_start: Name of a candidate or its short runs → total number of its runs that the
-            next analysis needs, earlier ones included; {} if the search has ended.
+        runs_to_start: Name → total number of runs that the next analysis needs, earlier runs
+            included. The key is a candidate's name for complete runs, and the separate name of its
+            short runs for these. Candidates that need no further run are left out. {} if the search
+            has ended.
         possible_runs: Names of candidates, and of their short runs, that a later round may run; ()
             if the search has ended.
         not_worth_it: Price and possible saving of further runs, if the search ended because they

@@ -1081,5 +1081,8 @@ class Config(ConfigMapping, frozen=True, kw_only=True):
         return self.search if block.search is UNSET else block.search
 
     def is_selected(self, platform: str) -> bool:
-        """Return whether a platform is on the cluster of --config cluster=NAME, if there is one."""
+        """Return whether a platform is on the cluster that `--config cluster=NAME` has chosen.
+
+        If no cluster is chosen, the result is True for every platform.
+        """
         return self.cluster in (None, self.platforms[platform].cluster)

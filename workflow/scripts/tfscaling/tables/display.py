@@ -316,7 +316,13 @@ def percent_rounded_up(fraction: float) -> str:
 
 
 def format_ratio(difference: Difference) -> str:
-    """Format the ratio of a difference and its interval: `1.50 times (1.40–1.60)`."""
+    """Format the ratio of two configurations with its interval: `1.50 times (1.40–1.60)`.
+
+    Without an interval it is `1.50 times`.
+
+    Args:
+        difference: The comparison of the configurations; its `ratio` must not be None.
+    """
     ends = "" if difference.interval is None else " ({:.2f}–{:.2f})".format(*difference.interval)
     return f"{difference.ratio:.2f} times{ends}"
 

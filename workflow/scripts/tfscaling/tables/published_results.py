@@ -181,12 +181,16 @@ def check_file(path: str | None, sources: Sources = ()) -> None:
 
 
 def trains_same_model(result: PublishedResult, spec: RunSpec, synchronous: Collection[str]) -> bool:
-    """Return whether a run trains the same model as a published result.
+    """Return whether a run is the same training as a published result, so that both are comparable.
+
+    All parameters in `Training` must be equal, and the strategies must be equivalent: equal, or
+    both in `synchronous`. Platform, number of nodes and seed may differ.
 
     Args:
         result: The published result.
         spec: The run's specification.
-        synchronous: Strategies that all give the same model for the same global batch.
+        synchronous: Strategies that apply the gradients of all workers in one update. With equal
+            global batches, all of them train the same model.
     """
     strategies = {result.strategy, spec.point.strategy}
     same_updates = len(strategies) == 1 or strategies <= {*synchronous}

@@ -79,8 +79,10 @@ class RunRows(NamedTuple):
 
     Attributes:
         runs: The rows of the table of runs.
-        epochs: The rows of the table of epochs: cells of EPOCH_COLUMNS and `own_metrics`.
-        own_metrics: Further metrics of quality, on held-out and on training data.
+        epochs: The rows of the table of epochs: cells of EPOCH_COLUMNS, then of `own_metrics`.
+        own_metrics: Names of the table's additional columns: the recipes' metrics of quality that
+            are not in EPOCH_COLUMNS. The metric `test_bleu` adds two columns: `bleu` on training
+            data and `test_bleu` on held-out data.
     """
 
     runs: list[RunRow]
@@ -101,8 +103,8 @@ def run_tables(
         targets: Quality metric → the value to reach.
 
     Returns:
-        The runs, with the columns of `RunRow`; and the epochs, with EPOCH_COLUMNS and a column for
-        each further metric of quality, on held-out and on training data.
+        The runs, with the columns of `RunRow`; and the epochs, with EPOCH_COLUMNS and the
+        additional columns `RunRows.own_metrics`.
     """
     runs, epochs, own_metrics = run_rows(planned, runs_dir, targets)
     # "2+1" is a value of this axis too: text here as in the file
@@ -244,7 +246,7 @@ def _epoch_cells(epoch: Epoch, own_metrics: Iterable[str]) -> tuple[float | None
 
     Args:
         epoch: The epoch.
-        own_metrics: Names of further metrics of quality, one for each column.
+        own_metrics: Names of the metrics in the additional columns, see `RunRows`.
     """
     test_loss, *own = (metrics.quality_of_epoch(epoch, n) for n in ("test_loss", *own_metrics))
     of_training = epoch.epoch, epoch.loss, epoch.accuracy, epoch.duration_s

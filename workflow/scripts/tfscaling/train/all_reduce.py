@@ -269,11 +269,16 @@ class ArrayTrainer(AllReduceLoop):
         return last
 
     def _evaluate_part(self, indices: Any, *data: Any) -> None:
-        """Evaluate the model, in a replica, on its part of held-out examples.
+        """Evaluate the model, in a replica, on the replica's part of one evaluation step.
+
+        `test_on` adds the results to the replica's sums of loss, correct answers and examples. For
+        a model with its own loss it adds the examples only and updates the model's metrics.
 
         Args:
-            indices: Indices of the examples for all replicas; -1 is padding.
-            *data: The held-out data on this replica's device.
+            indices: Indices of the step's held-out examples, int32 (replicas * evaluation batch,):
+                first the part of replica 0, then the part of replica 1, and so on; -1 is padding.
+            *data: All held-out data, on this replica's device or, if it is large, in the memory of
+                the host.
         """
         tf = self.tf
         own = self._own_part(indices, self.order.evaluation_batch)

@@ -89,12 +89,14 @@ class AllReduceLoop(TrainingLoop):
         self._differentiate = self._wrap_differentiation(self._loss_and_gradients)
 
     def _wrap_differentiation(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the function of forward and backward pass in the form in which a step calls it.
+        """Return the function of forward and backward pass, wrapped if it gets a separate graph.
 
-        With `jit_compile`, XLA compiles the function. If steps without communication are measured
-        after the training, they share the function's graph with the training, because a second
-        trace takes as long as the first. Otherwise the function is returned unchanged and becomes
-        a part of the step's graph.
+        - With `jit_compile`, the result is a `tf.function` that XLA compiles.
+        - Without it, if steps without communication are measured after the training, the result is
+          a `SharedGraph`. Training and measurement then share one graph, because a second trace
+          takes as long as the first.
+        - Otherwise, the result is the function itself. Its operations become part of the graph of
+          the training step.
 
         Args:
             function: Runs forward and backward pass on tensors.
@@ -251,7 +253,10 @@ class AllReduceLoop(TrainingLoop):
         return loss
 
     def test_on(self, batch: Any, weights: Any) -> None:
-        """Evaluate, in a replica, its part of a batch of held-out examples.
+        """Evaluate the model, in a replica, on the replica's part of a held-out batch.
+
+        The results are added to the replica's sums of loss, correct answers and examples. For a
+        model with its own loss, the examples are counted and the model's metrics are updated.
 
         Args:
             batch: Inputs and labels of this replica's part.

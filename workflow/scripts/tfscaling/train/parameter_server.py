@@ -96,14 +96,14 @@ def check_model(model: Any, arrays: Arrays, recipe: Recipe) -> None:
     user_model.check_classifier(model, user_model.label_problem(arrays.train, arrays.test))
 
 
-def find_changing_variables(model: Any, shape: Sequence[int]) -> list[Any]:
+def find_changing_variables(model: Any, example_shape: Sequence[int]) -> list[Any]:
     """Return the non-trainable variables that a forward pass changes, such as moving means.
 
     The pass is traced, not computed.
 
     Args:
         model: The Keras model.
-        shape: Shape of an example.
+        example_shape: Shape of one input example, without the dimension of the batch.
     """
     import keras
     import tensorflow as tf
@@ -118,7 +118,7 @@ def find_changing_variables(model: Any, shape: Sequence[int]) -> list[Any]:
         changed.extend(variable for variable, value in values if value is not None)
 
     if model.non_trainable_variables:
-        spec = tf.TensorSpec((None, *shape), tf.float32)
+        spec = tf.TensorSpec((None, *example_shape), tf.float32)
         tf.function(trace, autograph=False).get_concrete_function(spec)
     return changed
 
@@ -127,18 +127,19 @@ class ReplicaStates:
     """Separate moving statistics and random states for each replica of a synchronous training.
 
     They are stored on the parameter servers, one row per replica, because any worker may compute
-    any replica's part of a batch.
+    any replica's part of a batch. The initial statistics of all replicas are those in the model;
+    their random states differ.
 
     Args:
         model: The Keras model.
-        shape: Shape of an example.
+        example_shape: Shape of one input example of the model, without the dimension of the batch.
         replicas: Number of replicas.
     """
 
-    def __init__(self, model: Any, shape: Sequence[int], replicas: int) -> None:
+    def __init__(self, model: Any, example_shape: Sequence[int], replicas: int) -> None:
         import tensorflow as tf
 
-        self._changed, self._rows = find_changing_variables(model, shape), []
+        self._changed, self._rows = find_changing_variables(model, example_shape), []
         # in a scope Keras finds only those weights that were put into it
         self._regularized = [v for v in model.trainable_variables if v.regularizer is not None]
         for variable in self._changed:

@@ -21,8 +21,10 @@ class MissedLimit:
         text: The limit in words.
         missed: Number of configurations that miss it.
         undecided: Number of configurations that may miss it.
-        nearest: The one of these configurations that is closest to the limit.
-        value: The limited metric of `nearest` as text, such as `cost 41.2 US dollars`.
+        nearest: The one of these configurations that answers show as the nearest to the limit;
+            `find_missed_limits` chooses it.
+        value: The limited metric of `nearest` as text, such as `cost 41.2 US dollars`; `cost
+            unknown` if no configuration had a value for the choice.
     """
 
     text: str
@@ -37,8 +39,9 @@ def find_missed_limits(
 ) -> list[MissedLimit]:
     """Return the limits that configurations miss, or may miss.
 
-    In each result, `nearest` is chosen among the configurations that no other limit excludes, if
-    any exist.
+    `MissedLimit.nearest` has the best value of the limited metric among the configurations that
+    miss, or may miss, this limit and no other. If no configuration is of this kind, it is chosen
+    among all that miss, or may miss, this limit. Without any value to compare, it is the first one.
 
     Args:
         candidates: The configurations.
