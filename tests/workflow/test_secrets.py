@@ -213,7 +213,7 @@ def test_the_first_command_in_a_folder_makes_all_files_for_its_owner_alone(
     assert not [path for path in made if path.stat().st_mode & 0o077], oct(umask)
 
 
-#: Stands for Apptainer: runs the command after the image.
+#: A replacement of Apptainer: it runs the command after the image.
 APPTAINER = """#!/bin/sh
 until [ "$1" = image ]; do shift; done
 shift

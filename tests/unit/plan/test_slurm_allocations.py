@@ -125,7 +125,7 @@ def test_an_allocation_is_requested_once_all_jobs_are_steps(
     slurm: Slurm, begin: Callable[..., StartedAllocation], tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """It would be too small, and end too early, for those that were added later."""
+    """Otherwise it is too small or too short for jobs that are added later."""
     site(slurm, 3)
     executor, adopt = begin(), allocation.Executor._adopt
     sizes = random.sample([1, 2, 3], 3)
