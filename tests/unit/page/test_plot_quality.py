@@ -146,7 +146,7 @@ def test_one_recipe_for_each_batch_is_one_line_with_all_batches() -> None:
 
 
 def test_lines_over_the_batch_beyond_the_limit_are_in_the_tables_alone() -> None:
-    """The line of the best configuration is drawn, also where lines are not told apart by recipe."""
+    """The best configuration is drawn, also where recipes do not tell lines apart."""
     count = plot_figure.LINES_DRAWN_MAX + random.randint(1, 5)
     rows = [point(1, model=f"m{n}", recipe=f"r{n}") for n in range(count)]
     best = point_of({**rows[-1], "tasks_per_node": "1"})
