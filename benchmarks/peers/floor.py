@@ -25,13 +25,16 @@ steps_per_epoch, epochs = map(int, sys.argv[4:])
 network = network_file.load(path)
 
 
-def of_layer(rows, inner, columns, has_gradient_below):
-    """Forward, for its weights, and for the layers below if they have weights."""
+def matrix_shapes(rows, inner, columns, has_gradient_below):
+    """Return (rows, inner, columns) of a layer's matrix products: forward, gradients.
+
+    The gradient of its input is left out if no layer below has weights.
+    """
     shapes = [(rows, inner, columns), (inner, rows, columns), (rows, columns, inner)]
     return shapes if has_gradient_below else shapes[:2]
 
 
-layers = [of_layer(*layer) for layer in network.products()]
+layers = [matrix_shapes(*layer) for layer in network.products()]
 shapes = [shape for layer in layers for shape in layer]
 gradients = [place == 1 for layer in layers for place, _ in enumerate(layer)]
 if products == "one":

@@ -228,7 +228,7 @@ def judged(
     interval = geometric_mean_interval(pairs)
     mean = geometric_mean(median(above) / median(below) for above, below in pairs)
     judgement = verdict(interval, at_least, at_most) if limit else ""
-    return limit, with_interval(mean, interval, 2), judgement
+    return limit, format_with_interval(mean, interval, 2), judgement
 
 
 def geometric_mean_interval(pairs: Sequence[Samples]) -> intervals.Interval | None:
@@ -269,7 +269,7 @@ def verdict(
 
 def measured(values: Sequence[float], digits: int) -> str:
     """Format the median, with its interval if there are enough runs."""
-    return with_interval(median(values), intervals.median_interval(values), digits)
+    return format_with_interval(median(values), intervals.median_interval(values), digits)
 
 
 def times(numerators: Sequence[float] | None, denominators: Sequence[float] | None) -> str:
@@ -279,10 +279,10 @@ def times(numerators: Sequence[float] | None, denominators: Sequence[float] | No
     if numerators is denominators:
         return "1"
     ratio = median(numerators) / median(denominators)
-    return with_interval(ratio, intervals.ratio_interval(numerators, denominators), 2)
+    return format_with_interval(ratio, intervals.ratio_interval(numerators, denominators), 2)
 
 
-def with_interval(value: float, interval: intervals.Interval | None, digits: int) -> str:
+def format_with_interval(value: float, interval: intervals.Interval | None, digits: int) -> str:
     """Format a value with its interval, if it has one."""
     shown = f"{value:.{digits}f}"
     if interval is None:

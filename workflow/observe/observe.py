@@ -221,7 +221,7 @@ class CountedDataset:
     """A data set whose batches are counted as steps, each when the loop requests the next batch.
 
     A batch that the loop leaves by `break` or by an exception is not counted. The length and all
-    other attributes are those that the data set itself has.
+    other attributes come from the data set.
 
     Args:
         dataset: The data set.

@@ -307,7 +307,7 @@ class _Fit:
             batch: Index of the step that begins, from 0.
         """
         if batch and not self._trace.has_steps:
-            self._counted = self._known_examples(_examples_by_metrics(self._model), batch)
+            self._counted = self._count_examples(_examples_by_metrics(self._model), batch)
             with self._lock:
                 self._written = batch
                 self._trace.step(self._counted, batch)
@@ -402,11 +402,11 @@ class _Fit:
 
     def _report_examples(self) -> None:
         """Report the examples of the epoch that are not reported yet, if their number is known."""
-        examples = self._known_examples(self._examples, self._steps)
+        examples = self._count_examples(self._examples, self._steps)
         if examples is not None:
             self._trace.count(examples - (self._counted or 0))
 
-    def _known_examples(self, examples: int | None, steps: int) -> int | None:
+    def _count_examples(self, examples: int | None, steps: int) -> int | None:
         """Return the number of examples in the first steps of the epoch; None if unknown.
 
         Args:

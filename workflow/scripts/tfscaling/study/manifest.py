@@ -230,7 +230,7 @@ def _fields_of(struct: Any) -> dict[str, Any]:
     return {name: getattr(struct, name) for name in struct.__struct_fields__}
 
 
-def _with_types(kind: type[msgspec.Struct], changed: dict[str, Any]) -> Any:
+def _replace_field_types(kind: type[msgspec.Struct], changed: dict[str, Any]) -> Any:
     """Return a struct type with the fields of `kind`, some of them with other types.
 
     Args:
@@ -255,10 +255,10 @@ def _with_types(kind: type[msgspec.Struct], changed: dict[str, Any]) -> Any:
 _SHARED_PARTS: dict[str, type] = {"point": Point, "recipe": Recipe, "measured": MeasuredKeys}
 #: Fields of a manifest with runs.
 _RUNS = ("runs", "explaining")
-_EncodedSpec = _with_types(RunSpec, dict.fromkeys(_SHARED_PARTS, msgspec.Raw))
-_EncodedRun = _with_types(PlannedRun, {"spec": _EncodedSpec})
+_EncodedSpec = _replace_field_types(RunSpec, dict.fromkeys(_SHARED_PARTS, msgspec.Raw))
+_EncodedRun = _replace_field_types(PlannedRun, {"spec": _EncodedSpec})
 #: A manifest in which `_SHARED_PARTS` of each run are still JSON.
-_EncodedManifest = _with_types(
+_EncodedManifest = _replace_field_types(
     Manifest, dict.fromkeys(_RUNS, GenericAlias(tuple, (_EncodedRun, ...)))
 )
 
