@@ -398,10 +398,9 @@ def add_tips(axes: Any, xs: np.ndarray, ys: np.ndarray, texts: Iterable[str]) ->
         ys: y values of the points.
         texts: The tooltips.
     """
-    near: Style = {"markersize": 16, "alpha": 0.0, "linestyle": "none", "zorder": 9}
-    for x, y, text in zip(xs, ys, texts, strict=True):
-        if np.isfinite([x, y]).all():
-            set_tip(axes.plot(x, y, "o", **near)[0], text)
+    from tfscaling.page.tooltips import Tooltips
+
+    axes.add_artist(Tooltips(xs, ys, [f"{_TIP}{text}" for text in texts]))
 
 
 def error_bar_notes(tables: Tables, *columns: str) -> list[str]:
