@@ -58,6 +58,7 @@ class CustomTrainStep:
         for optimizer in (model.optimizer, getattr(model.optimizer, "inner_optimizer", None)):
             if optimizer is not None:  # a loss scale calls the inner one in separate threads
                 optimizer.apply = optimizers.apply_without_sum()(optimizer.apply)
+                optimizers.fuse_updates(optimizer)
         self.metrics = list(model.metrics_variables)
         #: Keras's own mean of the loss; a model with its own `metrics` counts its loss itself.
         self._loss = None if has_own_method(model, "metrics") else model.metrics[0]
@@ -71,15 +72,20 @@ class CustomTrainStep:
 
         Args:
             batch: This replica's part of the batch.
-            examples: Number of examples at its beginning; the rest is padding.
+            examples: Number of examples at its beginning; the rest is padding. None: no replica
+                has padding.
             global_examples: Number of examples of all replicas in this step.
         """
         tf = self.tf
-        before = [self.tf.identity(variable.value) for variable in self.metrics]
-        gradients = self.gradients(batch, examples)
-        self._restore_metrics_unless(examples > 0, before)
-        if self.replicas > 1:
+        if examples is None:
+            share = 1.0 / self.replicas
+            gradients = self.gradients(batch, None)
+        else:
             share = tf.cast(examples, tf.float32) / tf.cast(global_examples, tf.float32)
+            before = [tf.identity(variable.value) for variable in self.metrics]
+            gradients = self.gradients(batch, examples)
+            self._restore_metrics_unless(examples > 0, before)
+        if self.replicas > 1:
             gradients = optimizers.sum_over_replicas(
                 [
                     None if each is None else optimizers.scale_values(each, share, tf.multiply)
@@ -98,9 +104,14 @@ class CustomTrainStep:
 
         Args:
             batch: This replica's part of the batch.
-            examples: Number of examples at its beginning; the rest is padding.
+            examples: Number of examples at its beginning; the rest is padding. None: it has no
+                padding.
         """
-        gradients: list[Any] = self._differentiate(self._real_examples(batch, examples))
+        if examples is not None:
+            batch = self._real_examples(batch, examples)
+        elif self.replicas > 1:
+            batch = (optimizers.forget_batch_size(batch[0]), *batch[1:])
+        gradients: list[Any] = self._differentiate(batch)
         return gradients
 
     def _gradients(self, batch: tuple[Any, ...]) -> list[Any]:

@@ -125,7 +125,7 @@ def make_fused_optimizer(
     import tensorflow as tf
 
     base = {"sgd": keras.optimizers.SGD, "adam": keras.optimizers.Adam}[kind]
-    update = {"sgd": _update_by_sgd, "adam": _update_by_adam}[kind]
+    update = _fused_updates()[base]
     compiled: dict[int, Callable[[Any, Any], None]] = {}
 
     class Fused(base):  # type: ignore[misc,valid-type]
@@ -161,6 +161,46 @@ def make_fused_optimizer(
             compiled[id(variable)](before, tf.convert_to_tensor(learning_rate))
 
     return Fused(learning_rate, name=base.__name__, **settings)
+
+
+def fuse_updates(optimizer: Any) -> None:
+    """Let a model's compiled optimizer update each variable by one operation of TensorFlow.
+
+    It computes the same numbers. Optimizers other than Keras's SGD, Adam and AdamW stay as they
+    are, as do Adam with `amsgrad` and updates of an embedding's rows.
+
+    Args:
+        optimizer: The Keras optimizer, which is changed.
+    """
+    import tensorflow as tf
+
+    update = _fused_updates().get(type(optimizer))
+    if update is None or getattr(optimizer, "amsgrad", False):
+        return
+    keras_update = optimizer.update_step
+
+    def update_step(gradient: Any, variable: Any, learning_rate: Any) -> None:
+        """Update one variable by its gradient, as the optimizer's method does."""
+        if isinstance(gradient, tf.IndexedSlices):
+            keras_update(gradient, variable, learning_rate)
+        else:
+            update(optimizer, gradient, variable, learning_rate)
+
+    optimizer.update_step = update_step
+
+
+def _fused_updates() -> dict[type, Callable[[Any, Any, Any, Any], None]]:
+    """Return Keras optimizer class → function that updates a variable by one operation.
+
+    The function takes the optimizer, the gradient, the variable and the learning rate.
+    """
+    import keras
+
+    return {
+        keras.optimizers.SGD: _update_by_sgd,
+        keras.optimizers.Adam: _update_by_adam,
+        keras.optimizers.AdamW: _update_by_adam,
+    }
 
 
 def _update_by_sgd(sgd: Any, gradient: Any, variable: Any, learning_rate: Any) -> None:
