@@ -52,7 +52,7 @@ class CustomTrainStep:
         import tensorflow as tf
 
         self.tf, self.model, self.replicas = tf, model, replicas
-        keras_internals.build_metrics_and_optimizer(model, sample)
+        keras_internals.build_metrics_and_optimizer(model, sample, _stated_output(model, sample))
         if replicas > 1:
             check_reductions(model)
         for optimizer in (model.optimizer, getattr(model.optimizer, "inner_optimizer", None)):
@@ -216,6 +216,26 @@ class CustomTrainStep:
         tf = self.tf
         for variable, value in zip(self.metrics, before, strict=True):
             variable.assign(tf.where(has_examples, tf.convert_to_tensor(variable.value), value))
+
+
+#: Methods that may make more of a batch than the outputs of a functional model.
+_METHODS_OF_A_STEP = ("call", "compute_loss", "compute_metrics", "metrics")
+
+
+def _stated_output(model: Any, sample: tuple[Any, ...]) -> Any | None:
+    """Return the symbolic output of a functional model with a loss and a single output, else None.
+
+    Args:
+        model: The compiled model.
+        sample: A batch as `fit` takes it.
+    """
+    outputs = getattr(model, "outputs", None) or ()
+    labels = sample[1] if len(sample) > 1 else None
+    is_single = len(outputs) == 1 and not isinstance(labels, dict | list | tuple)
+    has_loss = keras_internals.compile_settings(model).get("loss") is not None
+    if any(has_own_method(model, name) for name in _METHODS_OF_A_STEP):
+        return None
+    return outputs[0] if is_single and has_loss else None
 
 
 def check_reductions(model: Any) -> None:
