@@ -45,8 +45,9 @@ READ_INTERVAL_S = 1.0
 #: A rank works if it uses at least this share of one CPU, or this many bytes/s of I/O. Ranks that
 #: wait in a collective on CPUs use less than a hundredth of this.
 CPU_SHARE_MIN, IO_BYTES_PER_S_MIN = 0.02, 10_000
-#: A rank also works if its threads wait for a CPU for this share of the time. Threads that hang wake
-#: up briefly: at a load of 34 on 2 cores, an idle rank with a server of TensorFlow waits for 0.008.
+#: A rank also works if its threads wait for a CPU for this share of the time. Threads that hang
+#: wake up briefly: at a load of 34 on 2 cores, an idle rank with a server of TensorFlow waits for
+#: 0.008 of the time.
 WAIT_SHARE_MIN = 0.2
 #: A rank whose heartbeats are missing for this many seconds is stopped, or cut off.
 SILENT_S = 40.0
