@@ -222,7 +222,7 @@ class CustomTrainStep:
 _METHODS_OF_A_STEP = ("call", "compute_loss", "compute_metrics", "metrics")
 
 
-def _stated_output(model: Any, sample: tuple[Any, ...]) -> Any | None:
+def _stated_output(model: Any, sample: Sequence[Any]) -> Any | None:
     """Return the symbolic output of a functional model with a loss and a single output, else None.
 
     Args:

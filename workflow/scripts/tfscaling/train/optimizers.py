@@ -297,13 +297,17 @@ def _update_by_adam(
     def compute(number: Callable[[Any], Any]) -> dict[str, Any]:
         """Return the operation's scalar arguments."""
         step, beta_1, beta_2 = number(adam.iterations + 1), number(adam.beta_1), number(adam.beta_2)
+        # The operation computes 1 - beta in the variable's type, Keras in float64: the moments are
+        # larger by these factors, which rate and epsilon take out again.
+        first_factor = (1 - beta_1) / number(1 - adam.beta_1)
+        root_factor = tf.sqrt((1 - beta_2) / number(1 - adam.beta_2))
         return {
             "beta1_power": beta_1**step,
             "beta2_power": beta_2**step,
-            "lr": number(learning_rate),
+            "lr": number(learning_rate) * root_factor / first_factor,
             "beta1": beta_1,
             "beta2": beta_2,
-            "epsilon": number(adam.epsilon),
+            "epsilon": number(adam.epsilon) * root_factor,
         }
 
     tf.raw_ops.ResourceApplyAdam(
