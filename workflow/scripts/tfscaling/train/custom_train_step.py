@@ -229,7 +229,7 @@ def _stated_output(model: Any, sample: Sequence[Any]) -> Any | None:
         model: The compiled model.
         sample: A batch as `fit` takes it.
     """
-    outputs = getattr(model, "outputs", None) or ()
+    outputs: Sequence[Any] = getattr(model, "outputs", None) or []
     labels = sample[1] if len(sample) > 1 else None
     is_single = len(outputs) == 1 and not isinstance(labels, dict | list | tuple)
     has_loss = keras_internals.compile_settings(model).get("loss") is not None
