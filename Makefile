@@ -69,7 +69,7 @@ large-batch: $(STAMP)-trainer #- accuracy of large batches on MNIST and CIFAR-10
 NETWORKS = $(or $(NETWORK),$(patsubst %,benchmarks/peers/networks/%.py,cnn residual transformer))
 peers: $(STAMP)-trainer .venv-jax .venv-torch #- the same trainings on Keras, PyTorch and JAX, or of NETWORK=FILE; hours
 	$(if $(filter %networks/cnn.py,$(NETWORKS)),@$(SNAKEMAKE) -- results/datasets/mnist.npz)
-	@set -e; for network in $(NETWORKS); do \
+	@mkdir -p results; set -e; for network in $(NETWORKS); do \
 	    study=results/peers-$$(basename $$network .py).yaml; \
 	    benchmarks/peers/study.py $$network $(if $(STEPS),--steps $(STEPS)) \
 	        $(if $(REPEATS),--repeats $(REPEATS)) >$$study; \

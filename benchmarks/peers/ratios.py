@@ -140,7 +140,7 @@ _TIMES = {"step_ms": "step", "training_s": "training", "start_up_s": "start-up"}
 
 def trainings(runs: pd.DataFrame) -> dict[Key, Training]:
     """Return the trainings of the valid runs with times; some have none, as they overlapped."""
-    valid = runs[(runs["status"] == "ok") & runs["train_time_s"].notna()]
+    valid = runs[(runs["status"] == "ok") & runs["train_time_s"].notna()].copy()
     start_up_s = valid.reindex(columns=list(START_UP)).fillna(0.0).sum(axis=1)
     measured = valid.assign(
         step_ms=1000 * valid["global_batch_size"] / valid["throughput_examples_per_s"],

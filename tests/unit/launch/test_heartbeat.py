@@ -19,6 +19,9 @@ from tfscaling.record.events import RankActivity
 TIMEOUT_S = 60.0
 #: What a rank uses in a heartbeat's interval: nearly nothing, and one CPU.
 IDLE_S, BUSY_S = 0.001, heartbeat.INTERVAL_S
+#: What ranks wait for a CPU in an interval on a busy machine: one that could run half of the time,
+#: and one whose threads hang and wake up for a moment.
+STARVED_S, WOKEN_S = heartbeat.INTERVAL_S / 2, heartbeat.INTERVAL_S / 20
 
 
 class Run:
@@ -47,13 +50,18 @@ class Run:
         cpu_s: dict[int, float] | None = None,
         io: int = 0,
         events: bool = False,
+        cpu_wait_s: float = 0.0,
     ) -> Stall | None:
         """Ranks of `cpu_s` beat and use so much in each interval; the first finding ends it."""
         for _ in range(int(seconds / heartbeat.INTERVAL_S)):
             for rank, used_s in (cpu_s or {}).items():
                 beat = self.beats[rank]
                 self.beats[rank] = Heartbeat(
-                    beat.number + 1, beat.cpu_s + used_s, beat.io_bytes + io, rank in self.blocked
+                    beat.number + 1,
+                    beat.cpu_s + used_s,
+                    beat.io_bytes + io,
+                    rank in self.blocked,
+                    beat.cpu_wait_s + cpu_wait_s,
                 )
             self.progress += events
             for _ in range(int(heartbeat.INTERVAL_S)):
@@ -66,8 +74,18 @@ class Run:
 
 @pytest.mark.parametrize(
     "shown",
-    [{"cpu_s": {0: IDLE_S, 1: BUSY_S}}, {"io": 200_000}, {"events": True}],
-    ids=["one works and the other waits for it", "slow reading", "events without CPU time"],
+    [
+        {"cpu_s": {0: IDLE_S, 1: BUSY_S}},
+        {"io": 200_000},
+        {"events": True},
+        {"cpu_wait_s": STARVED_S},
+    ],
+    ids=[
+        "one works and the other waits for it",
+        "slow reading",
+        "events without CPU time",
+        "a busy machine",
+    ],
 )
 def test_ranks_that_do_something_are_not_taken_for_hung(shown: dict[str, Any]) -> None:
     assert Run().go(5 * TIMEOUT_S, **{"cpu_s": {0: IDLE_S, 1: IDLE_S}, **shown}) is None
@@ -79,6 +97,14 @@ def test_ranks_that_all_wait_are_hung() -> None:
     found = run.go(3 * TIMEOUT_S, {0: IDLE_S, 1: IDLE_S})
     assert found is not None and found.rank is None
     assert "60 s" in found.message
+
+
+def test_ranks_that_hang_on_a_busy_machine_are_hung() -> None:
+    run = Run(doing=RankActivity.TRAINING, timeout_s=600)
+    run.go(60, {0: BUSY_S, 1: BUSY_S})
+    assert run.go(600, {0: IDLE_S, 1: IDLE_S}, cpu_wait_s=STARVED_S) is None
+    found = run.go(70, {0: IDLE_S, 1: IDLE_S}, cpu_wait_s=WOKEN_S)
+    assert found is not None and "50 s" in found.message
 
 
 @pytest.fixture
@@ -247,6 +273,25 @@ def test_bytes_that_are_read_are_counted(tmp_path: Path) -> None:
     doing = "(folder / 'data').read_bytes(); time.sleep(0.01)"
     first, last = beats_of(tmp_path, doing)
     assert last.io_bytes - first.io_bytes >= 1_000_000
+
+
+#: Threads that compute on one CPU, without Python's lock.
+THREADS_ON_ONE_CPU = """
+import hashlib, os, threading
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+def compute():
+    while True:
+        hashlib.sha256(bytes(1 << 22))
+for _ in range(3):
+    threading.Thread(target=compute, daemon=True).start()
+compute()
+"""
+
+
+def test_threads_that_wait_for_a_cpu_are_counted(tmp_path: Path) -> None:
+    first, last = beats_of(tmp_path, THREADS_ON_ONE_CPU)
+    # not by time: one of the threads must wait, however fast they are
+    assert last.cpu_wait_s > first.cpu_wait_s
 
 
 def test_a_rank_notices_that_its_parent_has_ended(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from tfscaling.record import events
 from tfscaling.record.events import EventLog, EventName
 
 #: A heartbeat.
-USED = {"number": 1, "cpu_s": 0.5, "io_bytes": 7, "blocked": False}
+USED = {"number": 1, "cpu_s": 0.5, "io_bytes": 7, "blocked": False, "cpu_wait_s": 0.25}
 
 
 @pytest.fixture

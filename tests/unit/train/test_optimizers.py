@@ -105,6 +105,58 @@ def test_updates_are_those_of_keras(
     assert not np.allclose(ends[0], start)
 
 
+#: Compiled optimizers, and whether one operation of TensorFlow updates a variable.
+COMPILED: list[tuple[Callable[[], Any], bool]] = [
+    (lambda: keras.optimizers.SGD(0.1), True),
+    (lambda: keras.optimizers.SGD(0.1, momentum=0.9), True),
+    (lambda: keras.optimizers.SGD(0.1, momentum=0.9, nesterov=True, clipnorm=0.5), True),
+    (lambda: keras.optimizers.Adam(0.1, use_ema=True), True),
+    (lambda: keras.optimizers.AdamW(0.1, weight_decay=0.01), True),
+    (lambda: keras.optimizers.Adam(0.1, amsgrad=True), False),
+    (lambda: type("Custom", (keras.optimizers.SGD,), {})(0.1), False),
+    (lambda: keras.optimizers.RMSprop(0.1), False),
+]
+
+
+def updated_in_graphs(optimizer: Any, start: np.ndarray) -> tuple[np.ndarray, set[str]]:
+    """A variable after updates in graphs, one by rows; kinds of operations of the other graph."""
+    variable = keras.Variable(start)
+    optimizer.build([variable])
+
+    @tf.function(autograph=False)
+    def update(gradient: Any) -> None:
+        optimizer.apply([gradient], [variable])
+
+    @tf.function(autograph=False)
+    def update_rows(gradient: Any) -> None:
+        rows = tf.constant([1, 4])
+        slices = tf.IndexedSlices(tf.gather(gradient, rows), rows, tf.constant(start.shape))
+        optimizer.apply([slices], [variable])
+
+    draws = np.random.default_rng(1)
+    for step in (update, update, update_rows, update):
+        gradient = tf.constant(draws.normal(size=start.shape), tf.float32)
+        step(gradient)
+    graph = update.get_concrete_function(gradient).graph
+    return variable.numpy(), {operation.type for operation in graph.get_operations()}
+
+
+@pytest.mark.parametrize(("compiled", "is_fused"), COMPILED)
+def test_a_compiled_optimizer_updates_as_keras_does(
+    compiled: Callable[[], Any], is_fused: bool
+) -> None:
+    start = np.random.default_rng(0).normal(size=(7, 5)).astype(np.float32)
+    expected, plain = updated_in_graphs(compiled(), start)
+    optimizer = compiled()
+    optimizers.fuse_updates(optimizer)
+    found, kinds = updated_in_graphs(optimizer, start)
+    # TensorFlow's Adam has 1 - beta in float32
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+    assert not np.allclose(found, start)
+    assert any(kind.startswith("ResourceApply") for kind in kinds) == is_fused
+    assert not any(kind.startswith("ResourceApply") for kind in plain)
+
+
 def updated(optimizer: Any, starts: list[np.ndarray]) -> tuple[list[np.ndarray], int]:
     """Variables after 5 updates by gradients of bfloat16; what XLA compiled for them."""
     variables = [keras.Variable(start) for start in starts]

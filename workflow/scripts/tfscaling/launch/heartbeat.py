@@ -1,13 +1,16 @@
 """Heartbeats of ranks, and the detection of ranks that hang.
 
-A thread of each rank reports every few seconds how much CPU time the process has used and how many
-bytes it has read and written so far, whatever its training does. From that the launcher finds:
+A thread of each rank reports every few seconds how much CPU time the process has used, how long its
+threads have waited for a CPU, and how many bytes it has read and written so far, whatever its
+training does. From that the launcher finds:
 
 - a rank that is stopped or cut off (SIGSTOP, a host that froze, a lost file system): its heartbeat
   is missing;
 - ranks that all wait for one another or for a rank that hangs: heartbeats come, but no process uses
-  CPU time or reads anything. A rank that evaluates, compiles, reads data or computes a long chunk
-  of steps does; if its GPU computes, TensorFlow polls the GPU meanwhile.
+  CPU time, waits for a CPU or reads anything. A rank that evaluates, compiles, reads data or
+  computes a long chunk of steps does; if its GPU computes, TensorFlow polls the GPU meanwhile. On a
+  machine with many busy processes a rank may get hardly any CPU time, but it could run: by Linux's
+  scheduler, its threads wait for a CPU. Threads that hang sleep.
 
 A rank that trains and is silent is given up after `SILENT_S`, and ranks that all wait for one
 another after `IDLE_S`. Only the platform's limit counts where a rank may wait for a download, a
@@ -42,6 +45,10 @@ READ_INTERVAL_S = 1.0
 #: A rank works if it uses at least this share of one CPU, or this many bytes/s of I/O. Ranks that
 #: wait in a collective on CPUs use less than a hundredth of this.
 CPU_SHARE_MIN, IO_BYTES_PER_S_MIN = 0.02, 10_000
+#: A rank also works if its threads wait for a CPU for this share of the time. Threads that hang
+#: wake up briefly: at a load of 34 on 2 cores, an idle rank with a server of TensorFlow waits for
+#: 0.008 of the time.
+WAIT_SHARE_MIN = 0.2
 #: A rank whose heartbeats are missing for this many seconds is stopped, or cut off.
 SILENT_S = 40.0
 #: Ranks that each wait only for another rank hang after this many seconds.
@@ -66,6 +73,8 @@ class Heartbeat(NamedTuple):
         cpu_s: CPU time in seconds.
         io_bytes: Number of bytes read and written.
         blocked: Whether a thread waits for a disk or a file server.
+        cpu_wait_s: Seconds that threads which could run have waited for a CPU, summed over the
+            threads that have not ended.
         interval_s: Seconds within which a healthy rank sends its next heartbeat.
     """
 
@@ -73,6 +82,7 @@ class Heartbeat(NamedTuple):
     cpu_s: float
     io_bytes: int
     blocked: bool = False
+    cpu_wait_s: float = 0.0
     interval_s: float = INTERVAL_S
 
 
@@ -83,17 +93,21 @@ class Usage(NamedTuple):
         cpu_s: CPU time in seconds.
         io_bytes: Number of bytes read and written.
         blocked: Whether one of their threads waits for a disk or a file server.
+        cpu_wait_s: Seconds that their threads which could run have waited for a CPU, summed over
+            the threads that have not ended; 0 on Linux without statistics of its scheduler.
     """
 
     cpu_s: float
     io_bytes: int
     blocked: bool = False
+    cpu_wait_s: float = 0.0
 
 
 def own_usage() -> Usage:
-    """Return the usage of this process so far; CPU time of the calling thread is not counted."""
-    cpu_s = time.process_time() - time.thread_time()
-    return Usage(cpu_s, _io_bytes(), _is_blocked(os.getpid()))
+    """Return the usage of this process so far; CPU times of the calling thread are not counted."""
+    cpu_s, own = time.process_time() - time.thread_time(), os.getpid()
+    cpu_wait_s = _cpu_wait_s(own, except_thread=threading.get_native_id())
+    return Usage(cpu_s, _io_bytes(), _is_blocked(own), cpu_wait_s)
 
 
 class HeartbeatThread:
@@ -147,8 +161,12 @@ class HeartbeatThread:
 def tree_usage(pid: int) -> Usage:
     """Return the summed usage of process `pid`, all its descendants, and their ended children."""
     processes = process_tree(pid)
-    blocked = any(map(_is_blocked, processes))
-    return Usage(sum(map(_cpu_s, processes)), sum(map(_io_bytes, processes)), blocked)
+    return Usage(
+        cpu_s=sum(map(_cpu_s, processes)),
+        io_bytes=sum(map(_io_bytes, processes)),
+        blocked=any(map(_is_blocked, processes)),
+        cpu_wait_s=sum(map(_cpu_wait_s, processes)),
+    )
 
 
 def process_tree(pid: int) -> list[int]:
@@ -169,6 +187,21 @@ def _cpu_s(pid: int) -> float:
         return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
     except (OSError, ValueError):
         return 0.0
+
+
+def _cpu_wait_s(pid: int, except_thread: int | None = None) -> float:
+    """Return the seconds that a process's present threads have waited for a CPU; 0 if unknown.
+
+    Args:
+        pid: The process.
+        except_thread: A thread to leave out, by its number in Linux.
+    """
+    waited_ns = 0
+    for task in Path(f"/proc/{pid}/task").glob("*"):
+        if task.name != str(except_thread):
+            with contextlib.suppress(OSError, ValueError, IndexError):  # a thread that just ended
+                waited_ns += int((task / "schedstat").read_text().split()[1])
+    return waited_ns / 1e9
 
 
 def _is_blocked(pid: int) -> bool:
@@ -211,9 +244,9 @@ class StallDetector:
     """Detects from events and heartbeats that ranks hang.
 
     Ranks hang in each of three cases. A rank has sent no heartbeats for too long. Or no rank has
-    had an event, CPU time or I/O for too long. Both limits depend on what the ranks do; they are
-    usually not longer than `timeout_s`. Or no rank has had an event for `BUSY_FACTOR` times
-    `timeout_s`, even if ranks use CPU time.
+    had an event, CPU time, a wait for a CPU or I/O for too long. Both limits depend on what the
+    ranks do; they are usually not longer than `timeout_s`. Or no rank has had an event for
+    `BUSY_FACTOR` times `timeout_s`, even if ranks use CPU time.
 
     The launcher calls `update` about once a second, and then `find_stall`.
 
@@ -258,6 +291,7 @@ class StallDetector:
             counted = self._counted.setdefault(rank, beat)
             if (
                 beat.cpu_s - counted.cpu_s >= CPU_SHARE_MIN * self._idle_s
+                or beat.cpu_wait_s - counted.cpu_wait_s >= WAIT_SHARE_MIN * self._idle_s
                 or beat.io_bytes - counted.io_bytes >= IO_BYTES_PER_S_MIN * self._idle_s
             ):
                 self._counted[rank], self._worked_s = beat, self._watched_s
@@ -316,7 +350,9 @@ class StallDetector:
     def _find_idle_ranks(
         self, activities: Callable[[], Mapping[int, RankActivity]]
     ) -> Stall | None:
-        """Return the stall of ranks that all lack events, CPU time and I/O for too long, or None.
+        """Return the stall of ranks that all do nothing for too long, or None.
+
+        They have no events, use no CPU time, wait for no CPU, and read and write nothing.
 
         Args:
             activities: Returns rank → present activity.

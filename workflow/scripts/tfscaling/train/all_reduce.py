@@ -150,6 +150,7 @@ class ArrayTrainer(AllReduceLoop):
         tf = self.tf
         self.order = ExampleOrder(arrays, self.global_batch, self.replicas)
         self.train_examples, self.test_examples = arrays.train_examples, arrays.test_examples
+        self._has_padding = self.train_examples % self.global_batch > 0
         self.train_data, self.test_data = (
             self._put_on_devices(arrays.train),
             self._put_on_devices(arrays.test),
@@ -217,8 +218,10 @@ class ArrayTrainer(AllReduceLoop):
             examples: Number of examples in the global batch; padding follows them.
 
         Returns:
-            float32 of shape (batch per replica,).
+            float32 of shape (batch per replica,); None if no batch of an epoch has padding.
         """
+        if not self._has_padding:
+            return None
         tf = self.tf
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         return tf.cast(replica * self.batch + tf.range(self.batch) < examples, tf.float32)

@@ -195,7 +195,7 @@ class AllReduceLoop(TrainingLoop):
 
         Args:
             batch: Inputs and labels of this replica's part.
-            weights: 1 for each example, 0 for padding; float32, (batch,).
+            weights: 1 for each example, 0 for padding; float32, (batch,). None: as in `train_on`.
             examples: Number of examples of the global batch.
 
         Returns:
@@ -203,6 +203,8 @@ class AllReduceLoop(TrainingLoop):
             scale. Summed over the replicas, they are the gradients of the global batch's mean loss.
         """
         x, answers = batch
+        if weights is None:
+            weights = self.tf.ones([self.batch])
         if self.replicas > 1:
             x = optimizers.forget_batch_size(x)
         # of one type in training and measurement, which share the graph
@@ -236,7 +238,8 @@ class AllReduceLoop(TrainingLoop):
 
         Args:
             batch: Inputs and labels of this replica's part.
-            weights: 1 for each example, 0 for padding at the end; float32, (batch,).
+            weights: 1 for each example, 0 for padding at the end; float32, (batch,). None: no batch
+                of the training has padding, so that the graph knows its size.
             examples: Number of examples of the global batch.
 
         Returns:
@@ -273,14 +276,15 @@ class AllReduceLoop(TrainingLoop):
 
         Args:
             batch: Inputs and labels.
-            weights: 1 for each example, 0 for padding at the end; float32, (batch,).
+            weights: 1 for each example, 0 for padding at the end; float32, (batch,). None: as in
+                `train_on`.
 
         Returns:
             A number that depends on all gradients, so that all of them are computed.
         """
         tf = self.tf
         if self.custom_step is not None:
-            examples = tf.cast(tf.reduce_sum(weights), tf.int32)
+            examples = None if weights is None else tf.cast(tf.reduce_sum(weights), tf.int32)
             gradients = self.custom_step.gradients(batch, examples)
         else:
             _, gradients = self._gradients(batch, weights, self.global_batch)
@@ -312,8 +316,14 @@ class AllReduceLoop(TrainingLoop):
         """Return the number of a replica's examples, int32, and add it to the sum of examples.
 
         Args:
-            weights: 1 for each example, 0 for padding; float32, (batch,).
+            weights: 1 for each example, 0 for padding; float32, (batch,). None: as in `train_on`.
+
+        Returns:
+            None without weights.
         """
+        if weights is None:
+            self._add_to_sums([0.0, 0.0, self.batch])
+            return None
         examples = self.tf.reduce_sum(weights)
         self._add_to_sums([0.0, 0.0, examples])
         return self.tf.cast(examples, self.tf.int32)

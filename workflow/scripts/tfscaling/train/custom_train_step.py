@@ -52,12 +52,13 @@ class CustomTrainStep:
         import tensorflow as tf
 
         self.tf, self.model, self.replicas = tf, model, replicas
-        keras_internals.build_metrics_and_optimizer(model, sample)
+        keras_internals.build_metrics_and_optimizer(model, sample, _stated_output(model, sample))
         if replicas > 1:
             check_reductions(model)
         for optimizer in (model.optimizer, getattr(model.optimizer, "inner_optimizer", None)):
             if optimizer is not None:  # a loss scale calls the inner one in separate threads
                 optimizer.apply = optimizers.apply_without_sum()(optimizer.apply)
+                optimizers.fuse_updates(optimizer)
         self.metrics = list(model.metrics_variables)
         #: Keras's own mean of the loss; a model with its own `metrics` counts its loss itself.
         self._loss = None if has_own_method(model, "metrics") else model.metrics[0]
@@ -71,15 +72,20 @@ class CustomTrainStep:
 
         Args:
             batch: This replica's part of the batch.
-            examples: Number of examples at its beginning; the rest is padding.
+            examples: Number of examples at its beginning; the rest is padding. None: no replica
+                has padding.
             global_examples: Number of examples of all replicas in this step.
         """
         tf = self.tf
-        before = [self.tf.identity(variable.value) for variable in self.metrics]
-        gradients = self.gradients(batch, examples)
-        self._restore_metrics_unless(examples > 0, before)
-        if self.replicas > 1:
+        if examples is None:
+            share = 1.0 / self.replicas
+            gradients = self.gradients(batch, None)
+        else:
             share = tf.cast(examples, tf.float32) / tf.cast(global_examples, tf.float32)
+            before = [tf.identity(variable.value) for variable in self.metrics]
+            gradients = self.gradients(batch, examples)
+            self._restore_metrics_unless(examples > 0, before)
+        if self.replicas > 1:
             gradients = optimizers.sum_over_replicas(
                 [
                     None if each is None else optimizers.scale_values(each, share, tf.multiply)
@@ -98,9 +104,14 @@ class CustomTrainStep:
 
         Args:
             batch: This replica's part of the batch.
-            examples: Number of examples at its beginning; the rest is padding.
+            examples: Number of examples at its beginning; the rest is padding. None: it has no
+                padding.
         """
-        gradients: list[Any] = self._differentiate(self._real_examples(batch, examples))
+        if examples is not None:
+            batch = self._real_examples(batch, examples)
+        elif self.replicas > 1:
+            batch = (optimizers.forget_batch_size(batch[0]), *batch[1:])
+        gradients: list[Any] = self._differentiate(batch)
         return gradients
 
     def _gradients(self, batch: tuple[Any, ...]) -> list[Any]:
@@ -205,6 +216,26 @@ class CustomTrainStep:
         tf = self.tf
         for variable, value in zip(self.metrics, before, strict=True):
             variable.assign(tf.where(has_examples, tf.convert_to_tensor(variable.value), value))
+
+
+#: Methods that may make more of a batch than the outputs of a functional model.
+_METHODS_OF_A_STEP = ("call", "compute_loss", "compute_metrics", "metrics")
+
+
+def _stated_output(model: Any, sample: Sequence[Any]) -> Any | None:
+    """Return the symbolic output of a functional model with a loss and a single output, else None.
+
+    Args:
+        model: The compiled model.
+        sample: A batch as `fit` takes it.
+    """
+    outputs: Sequence[Any] = getattr(model, "outputs", None) or []
+    labels = sample[1] if len(sample) > 1 else None
+    is_single = len(outputs) == 1 and not isinstance(labels, dict | list | tuple)
+    has_loss = keras_internals.compile_settings(model).get("loss") is not None
+    if any(has_own_method(model, name) for name in _METHODS_OF_A_STEP):
+        return None
+    return outputs[0] if is_single and has_loss else None
 
 
 def check_reductions(model: Any) -> None:

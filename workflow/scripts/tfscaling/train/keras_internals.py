@@ -19,6 +19,7 @@ CHECKED_VERSIONS = (
 #: Private attribute → what the trainer uses it for.
 PRIVATE = {
     "keras.Model._symbolic_build": "metrics and optimizers have variables before the first step",
+    "keras.src.backend.compute_output_spec": "metrics and losses have variables without a call",
     "keras.Model._compile_config": "arguments of compile(), as they were given",
     "keras.optimizers.Optimizer._learning_rate": "the schedule of a compiled optimizer",
     "keras.optimizers.Optimizer._get_variable_index": "the slots of a variable",
@@ -31,13 +32,28 @@ PRIVATE = {
 }
 
 
-def build_metrics_and_optimizer(model: Any, sample: tuple[Any, ...]) -> None:
+def build_metrics_and_optimizer(
+    model: Any, sample: tuple[Any, ...], outputs: Any | None = None
+) -> None:
     """Create the variables of a compiled model's metrics and optimizer.
 
     Args:
         model: The compiled model.
         sample: A batch as in the training, or its TensorSpecs.
+        outputs: Keras's symbolic outputs of the model. With them, the model is not called; a call
+            takes as long as tracing a forward pass.
     """
+    import keras
+    from keras.src import backend
+
+    if outputs is not None:
+        symbols = keras.tree.map_structure(
+            lambda part: keras.KerasTensor(part.shape, backend.standardize_dtype(part.dtype)),
+            sample,
+        )
+        x, y, weights = keras.utils.unpack_x_y_sample_weight(symbols)
+        for function in (model.compute_metrics, model.compute_loss):
+            backend.compute_output_spec(function, x, y, outputs, sample_weight=weights)
     model._symbolic_build(data_batch=sample)
 
 

@@ -4,10 +4,10 @@ The learning rate is a function of the optimizer's own count of updates, which i
 a schedule works in compiled loops and with every strategy, and continues from a saved state. An
 update that an overflow of the loss scale skips does not count.
 
-SGD and Adam update a variable by one operation of TensorFlow. Keras writes several, and each reads
-and writes arrays as large as the variable. CPU time of a step, one thread, two hidden layers: Adam
-on 512 units and 64 examples 3.5 ms instead of 5.7 ms, momentum on 2048 units and 32 examples 25 ms
-instead of 31 ms, plain SGD on 512 units 2.9 ms instead of 3.4 ms.
+SGD and Adam, also of a compiled model, update a variable by one operation of TensorFlow. Keras
+writes several, and each reads and writes arrays as large as the variable. CPU time of a step, one
+thread, two hidden layers: Adam on 512 units and 64 examples 3.5 ms instead of 5.7 ms, momentum on
+2048 units and 32 examples 25 ms instead of 31 ms, plain SGD on 512 units 2.9 ms instead of 3.4 ms.
 """
 
 from __future__ import annotations
@@ -125,14 +125,16 @@ def make_fused_optimizer(
     import tensorflow as tf
 
     base = {"sgd": keras.optimizers.SGD, "adam": keras.optimizers.Adam}[kind]
-    update = {"sgd": _update_by_sgd, "adam": _update_by_adam}[kind]
+    update = _fused_updates()[base]
     compiled: dict[int, Callable[[Any, Any], None]] = {}
+    numbers = UpdateNumbers()
 
     class Fused(base):  # type: ignore[misc,valid-type]
         """The Keras optimizer, whose updates of a variable are one operation."""
 
         def apply(self, grads: Any, trainable_variables: Any = None) -> None:
             """Apply the gradients as they are, without summing them over the replicas."""
+            numbers.clear()
             with apply_without_sum():
                 super().apply(grads, trainable_variables)
 
@@ -149,12 +151,12 @@ def make_fused_optimizer(
                 return
             before = undo_cast(gradient) if casts else None
             if before is None or variable.shape.num_elements() < COMPILED_ELEMENTS_MIN:
-                update(self, gradient, variable, learning_rate)
+                update(self, gradient, variable, learning_rate, numbers)
                 return
             # the same in the first step of a call and in the loop of the others: compiled once
             if id(variable) not in compiled:
                 compiled[id(variable)] = tf.function(
-                    lambda own, rate: update(self, own, variable, rate),
+                    lambda own, rate: update(self, own, variable, rate, UpdateNumbers()),
                     autograph=False,
                     jit_compile=True,
                 )
@@ -163,7 +165,86 @@ def make_fused_optimizer(
     return Fused(learning_rate, name=base.__name__, **settings)
 
 
-def _update_by_sgd(sgd: Any, gradient: Any, variable: Any, learning_rate: Any) -> None:
+def fuse_updates(optimizer: Any) -> None:
+    """Let a model's compiled optimizer update each variable by one operation of TensorFlow.
+
+    It computes the same numbers. Optimizers other than Keras's SGD, Adam and AdamW stay as they
+    are, as do Adam with `amsgrad` and updates of an embedding's rows.
+
+    Args:
+        optimizer: The Keras optimizer, which is changed.
+    """
+    import tensorflow as tf
+
+    update = _fused_updates().get(type(optimizer))
+    if update is None or getattr(optimizer, "amsgrad", False):
+        return
+    keras_update, keras_apply = optimizer.update_step, optimizer.apply
+    numbers = UpdateNumbers()
+
+    def apply(grads: Any, trainable_variables: Any = None) -> None:
+        """Apply the gradients, as the optimizer's method does."""
+        numbers.clear()
+        keras_apply(grads, trainable_variables)
+
+    def update_step(gradient: Any, variable: Any, learning_rate: Any) -> None:
+        """Update one variable by its gradient, as the optimizer's method does."""
+        if isinstance(gradient, tf.IndexedSlices):
+            keras_update(gradient, variable, learning_rate)
+        else:
+            update(optimizer, gradient, variable, learning_rate, numbers)
+
+    optimizer.apply, optimizer.update_step = apply, update_step
+
+
+class UpdateNumbers:
+    """Scalars that the updates of all variables need, such as the learning rate in their type.
+
+    They are computed once for the updates of a step, not once for each variable: a graph has fewer
+    operations to trace and to run. Call `clear` before each step.
+    """
+
+    def __init__(self) -> None:
+        self._computed: dict[tuple[Any, str, str], Any] = {}
+
+    def clear(self) -> None:
+        """Forget the scalars of the step before."""
+        self._computed.clear()
+
+    def get(self, variable: Any, compute: Callable[[Callable[[Any], Any]], Any]) -> Any:
+        """Return the scalars for a variable.
+
+        Args:
+            variable: The variable. Scalars are shared by variables of equal type and device in a
+                graph.
+            compute: Returns the scalars. Its argument casts a number to the variable's type.
+        """
+        import tensorflow as tf
+
+        key = (tf.compat.v1.get_default_graph(), variable.dtype.name, variable.device)
+        if key not in self._computed:
+            self._computed[key] = compute(functools.partial(tf.cast, dtype=variable.dtype))
+        return self._computed[key]
+
+
+def _fused_updates() -> dict[type, Callable[[Any, Any, Any, Any, UpdateNumbers], None]]:
+    """Return Keras optimizer class → function that updates a variable by one operation.
+
+    The function takes the optimizer, the gradient, the variable, the learning rate, and the scalars
+    of the step.
+    """
+    import keras
+
+    return {
+        keras.optimizers.SGD: _update_by_sgd,
+        keras.optimizers.Adam: _update_by_adam,
+        keras.optimizers.AdamW: _update_by_adam,
+    }
+
+
+def _update_by_sgd(
+    sgd: Any, gradient: Any, variable: Any, learning_rate: Any, numbers: UpdateNumbers
+) -> None:
     """Update a variable by SGD, with momentum if the optimizer has it.
 
     Args:
@@ -171,30 +252,35 @@ def _update_by_sgd(sgd: Any, gradient: Any, variable: Any, learning_rate: Any) -
         gradient: The variable's gradient.
         variable: The variable.
         learning_rate: The present learning rate.
+        numbers: The scalars of the step.
     """
     import tensorflow as tf
 
-    number = functools.partial(tf.cast, dtype=variable.dtype)
+    rate, momentum = numbers.get(
+        variable, lambda number: (number(learning_rate), number(sgd.momentum))
+    )
     if sgd.momentum == 0:
         tf.raw_ops.ResourceApplyGradientDescent(
             var=variable.handle,
-            alpha=number(learning_rate),
-            delta=number(gradient),
+            alpha=rate,
+            delta=tf.cast(gradient, variable.dtype),
             use_locking=True,
         )
         return
     tf.raw_ops.ResourceApplyKerasMomentum(
         var=variable.handle,
         accum=sgd.momentums[keras_internals.slot_index(sgd, variable)].value.handle,
-        lr=number(learning_rate),
-        grad=number(gradient),
-        momentum=number(sgd.momentum),
+        lr=rate,
+        grad=tf.cast(gradient, variable.dtype),
+        momentum=momentum,
         use_locking=True,
         use_nesterov=sgd.nesterov,
     )
 
 
-def _update_by_adam(adam: Any, gradient: Any, variable: Any, learning_rate: Any) -> None:
+def _update_by_adam(
+    adam: Any, gradient: Any, variable: Any, learning_rate: Any, numbers: UpdateNumbers
+) -> None:
     """Update a variable and its moments by Adam.
 
     Args:
@@ -202,24 +288,35 @@ def _update_by_adam(adam: Any, gradient: Any, variable: Any, learning_rate: Any)
         gradient: The variable's gradient.
         variable: The variable.
         learning_rate: The present learning rate.
+        numbers: The scalars of the step.
     """
     import tensorflow as tf
 
-    number = functools.partial(tf.cast, dtype=variable.dtype)
     first, second = keras_internals.moments(adam, keras_internals.slot_index(adam, variable))
-    step, beta_1, beta_2 = number(adam.iterations + 1), number(adam.beta_1), number(adam.beta_2)
+
+    def compute(number: Callable[[Any], Any]) -> dict[str, Any]:
+        """Return the operation's scalar arguments."""
+        step, beta_1, beta_2 = number(adam.iterations + 1), number(adam.beta_1), number(adam.beta_2)
+        # The operation computes 1 - beta in the variable's type, Keras in float64: the moments are
+        # larger by these factors, which rate and epsilon take out again.
+        first_factor = (1 - beta_1) / number(1 - adam.beta_1)
+        root_factor = tf.sqrt((1 - beta_2) / number(1 - adam.beta_2))
+        return {
+            "beta1_power": beta_1**step,
+            "beta2_power": beta_2**step,
+            "lr": number(learning_rate) * root_factor / first_factor,
+            "beta1": beta_1,
+            "beta2": beta_2,
+            "epsilon": number(adam.epsilon) * root_factor,
+        }
+
     tf.raw_ops.ResourceApplyAdam(
         var=variable.handle,
         m=first.handle,
         v=second.handle,
-        beta1_power=beta_1**step,
-        beta2_power=beta_2**step,
-        lr=number(learning_rate),
-        beta1=beta_1,
-        beta2=beta_2,
-        epsilon=number(adam.epsilon),
-        grad=number(gradient),
+        grad=tf.cast(gradient, variable.dtype),
         use_locking=True,
+        **numbers.get(variable, compute),
     )
 
 
