@@ -31,6 +31,9 @@ WIDTHS = (16, 32, 48, 64, 128, 256, 1, 3, 10, 17, 33, 100)
 #: A layer of this width after another one has gradients of 4 to 20 MB.
 WIDE = (1024, 1500, 2000)
 CLASSES = 16, 10, 3, 2, 32
+#: With Keras's 2**15 the gradients of some models overflow in a whole batch, where `fit` skips the
+#: update, and in no replica's part of it. See `overflow_of_whole_batches`.
+LOSS_SCALE = 2.0**8
 
 
 class Draw:
@@ -79,6 +82,7 @@ class Draw:
             self.batch,
             epochs=2,
             precision="mixed_float16" if self.is_half else "float32",
+            loss_scale=LOSS_SCALE if self.is_half else None,
             recipe=recipe,
             is_evaluated=False,
             without_way=self.other_nodes,
@@ -156,3 +160,9 @@ def cases(
             other = ("mirrored", "multi_worker_mirrored")[number % 2]
             case = replace(case, replicas=(2,), strategies=(MPI_STRATEGY, other))
         yield f"seed {seed}, model {number}", case
+
+
+def overflow_of_whole_batches() -> Iterator[tuple[str, Case]]:
+    """Yield a random model whose gradients overflow in whole batches and not in parts of them."""
+    case = replace(Draw(1203, 77).case(), loss_scale=None, is_by_hand=True)
+    yield "overflow of whole batches", case

@@ -39,6 +39,8 @@ class Case:
     grows_roundings: bool = False
     #: Steps after which a loss scale grows: updates that overflow are skipped.
     growth_steps: int | None = None
+    #: The loss scale at the beginning; None means Keras's own, which halves after each overflow.
+    loss_scale: float | None = None
     #: The reference is no `fit`, but plain Keras with a copy of the model for each replica.
     is_by_hand: bool = False
     #: Whether what is held out is compared, too.

@@ -150,8 +150,7 @@ def trained(case: Case, way: Way) -> dict[str, Any]:
         trainer = ParameterServerTrainer(way.built, case.model, case.arrays, spec, True)
     else:
         trainer = ArrayTrainer(way.built, case.model, case.arrays, spec)
-    if case.growth_steps:
-        trainer.optimizer.dynamic_growth_steps = case.growth_steps
+    set_loss_scale(trainer.optimizer, case)
     events, updates = EventLog(Path(os.devnull), 0), []
     result = trainer.train(events, lambda _: updates.append(updates_of(trainer.optimizer)))
     if case.is_evaluated:
@@ -203,8 +202,7 @@ def fitted(case: Case, order_seed: int = 0) -> dict[str, Any]:
                     rows = np.random.default_rng([order_seed, epoch, step]).permutation(rows)
                 yield keras.tree.map_structure(lambda array, rows=rows: array[rows], train)
 
-    if case.growth_steps:
-        model.optimizer.dynamic_growth_steps = case.growth_steps
+    set_loss_scale(model.optimizer, case)
     updates: list[int] = []
     counted = keras.callbacks.LambdaCallback(
         on_epoch_end=lambda *_: updates.append(updates_of(model.optimizer))
@@ -257,6 +255,7 @@ def by_hand(case: Case, replicas: int) -> dict[str, Any]:
     optimizer = make_optimizer(spec_of(case, 1).recipe, 1, case.steps_per_epoch)
     entropy = keras.losses.sparse_categorical_crossentropy
     optimizer.build(first.trainable_variables)
+    set_loss_scale(optimizer, case)
 
     @tf.function
     def step(images: Any, labels: Any, weights: Any) -> Any:
@@ -279,7 +278,7 @@ def by_hand(case: Case, replicas: int) -> dict[str, Any]:
                 own.assign(same)
         return total
 
-    of_epochs = []
+    of_epochs, of_updates = [], []
     for epoch in range(1, case.epochs + 1):
         losses = []
         order = order_of_epoch(SEED, epoch, arrays.train_examples, case.batch)
@@ -290,7 +289,18 @@ def by_hand(case: Case, replicas: int) -> dict[str, Any]:
             loss = step(images, labels.astype(np.int32), weights.astype(np.float32))
             losses.append(float(loss) * real)
         of_epochs.append(sum(losses) / arrays.train_examples)
-    return {"loss": of_epochs}
+        of_updates.append(updates_of(optimizer))
+    return {"loss": of_epochs, "updates": of_updates}
+
+
+def set_loss_scale(optimizer: Any, case: Case) -> None:
+    """Give a loss-scaling optimizer, built or not, the case's scale and the steps of its growth."""
+    if case.growth_steps:
+        optimizer.dynamic_growth_steps = case.growth_steps
+    if case.loss_scale:
+        optimizer.initial_scale = case.loss_scale
+        if optimizer.built:
+            optimizer.dynamic_scale.assign(case.loss_scale)
 
 
 def updates_of(optimizer: Any) -> int:

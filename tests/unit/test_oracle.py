@@ -130,6 +130,20 @@ def test_random_models_in_all_ways_train_as_fit_does(tmp_path: Path) -> None:
     assert (found.compared, found.problems) == (len(IN_ALL_WAYS), [])
 
 
+@pytest.mark.full
+def test_an_overflow_of_whole_batches_alone_skips_no_update_of_several_replicas(
+    tmp_path: Path,
+) -> None:
+    words = "drawn_models:overflow_of_whole_batches"
+    (name, ways), *none = trained(tmp_path, words).items()
+    assert not none
+    check(name, dict(oracle_rank.cases_of(words))[name], ways)
+    updates = {way: ranks[0]["updates"] for way, ranks in ways.items()}
+    for way, made in updates.items():
+        assert made == updates[f"by hand {way.rpartition(' ')[2]}"], way
+    assert updates["by hand 1"] < updates["by hand 2"]
+
+
 def test_a_model_that_ended_a_process_is_trained_alone_and_all_others_without_it() -> None:
     first, count = random.randrange(100), random.randint(2, MODELS_OF_PROCESS)
     part = range(first, first + count)
