@@ -50,6 +50,7 @@ def test_failures_are_printed_at_once_and_the_last_line_counts(tmp_path: Path) -
     (tmp_path / "test_some.py").write_text(TESTS)
     (tmp_path / "pytest.ini").write_text(f"[pytest]\npythonpath = {REPOSITORY / 'tests'}\n")
     words = [sys.executable, "-m", "pytest", "--numprocesses=2", "--junitxml=results.xml"]
+    words += [f"--basetemp={tmp_path / 'temporary'}"]  # else it removes what old sessions have left
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     before, _, end = done.stdout.partition("= FAILURES =")
