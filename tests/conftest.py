@@ -102,12 +102,11 @@ def mnist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def new_project(mnist: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Project]:
-    """Makes a folder with the repository's config, two plots, and the dataset, but no results."""
+    """Makes a folder with the repository's config and the dataset, but no results."""
 
     def make(name: str) -> Project:
         project = Project(tmp_path_factory.mktemp(name))
         project.link_datasets(mnist)
-        project.draw_few_plots()
         return project
 
     return make
