@@ -96,7 +96,7 @@ test-full: $(STAMP)-dev tools #- the other tests: all combinations, faults, simu
 
 versions: $(STAMP)-dev $(VERSIONS:%=.tools/%/.installed) #- the trainer in three releases of TensorFlow, 2 GB each
 	set -e; for name in $(VERSIONS); do TRAINER_PYTHON=$(CURDIR)/.tools/$$name/bin/python $(PYTEST) \
-	    tests/versions tests/unit/test_oracle.py tests/workflow/test_users_tensorflow.py \
+	    tests/versions tests/unit/test_oracle_*.py tests/workflow/test_users_tensorflow.py \
 	    -k "fit_and_demo or two_replicas or ordinary or xla or users_tensorflow"; done
 
 check: $(STAMP)-dev #- a minute: style, types, and the tests of what has changed since main
@@ -202,7 +202,7 @@ fuzz: $(STAMP)-dev #- 6,000 cases of bad input: keys of every type, damaged file
 # SEED and N: which models, and how many; four minutes of CPU for ten. Some are part of `make test`
 fuzz-models: $(STAMP)-dev #- train 200 random models by every strategy, and compare them with Keras's fit
 	N=$(or $(N),200) SEED=$(or $(SEED),1) pytest -s -o faulthandler_timeout=0 \
-	    tests/unit/test_oracle.py -k all_ways
+	    tests/unit/test_oracle_random.py -k all_ways
 
 # the same tests with 64 ranks are part of `make test-full`
 scale: $(STAMP)-dev #- many ranks of a program that sleeps: calls to the file system, faults; as root

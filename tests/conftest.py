@@ -7,13 +7,16 @@ import os
 import random
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
+
+# before NumPy is loaded: its matrices are small here, and threads that wait for work use CPU time
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import progress
 import pytest
 from project import REPOSITORY, Project
-from shared import made_once
+from shared import first_alone, made_once
 
 # ignored by what a shell starts in the background or by nohup, and so by all that tests start
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -25,9 +28,15 @@ for _name in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS"):
 sys.dont_write_bytecode = False
 
 #: Files of tests that take minutes, the longest first; xdist gives whole files to its workers.
+#: Those that compute and those that wait alternate.
 LONGEST = [
-    *("test_essentials_on_slurm.py", "test_targets.py", "test_claims.py", "test_closed_network.py"),
-    *("test_users_model.py", "test_oracle.py", "test_known_truth.py", "test_search_errors.py"),
+    *("test_essentials_on_slurm.py", "test_targets.py", "test_runs_by_parameters.py"),
+    *("test_oracle_features.py", "test_allocation_on_slurm.py", "test_oracle_public.py"),
+    *("test_hour_of_sweeps.py", "test_oracle_xla.py", "test_failed_runs.py", "test_reruns.py"),
+    *("test_light_setup.py", "test_search_on_slurm.py", "test_left_out.py", "test_claims.py"),
+    *("test_image_on_slurm.py", "test_agreement.py", "test_soak.py", "test_oracle_random.py"),
+    *("test_accounting_on_slurm.py", "test_search_errors.py", "test_driver_on_slurm.py"),
+    *("test_known_truth.py", "test_module.py", "test_closed_network.py"),
 ]
 #: Seconds that a test of `make test-full`, or on Slurm, may take on a busy machine.
 LONGEST_S = 1500.0
@@ -42,6 +51,15 @@ def pytest_configure(config: pytest.Config) -> None:
         compileall.compile_dir(REPOSITORY / "workflow/scripts", quiet=1)
         if config.getoption("numprocesses", None):
             config.pluginmanager.register(progress.Progress(config))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """Let one worker collect first: it compiles all files of tests, and pytest keeps the result."""
+    if not hasattr(session.config, "workerinput"):
+        return (yield)
+    with first_alone(Path(session.config.getoption("basetemp")).with_name("collected")):
+        return (yield)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -84,12 +102,11 @@ def mnist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def new_project(mnist: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Project]:
-    """Makes a folder with the repository's config, two plots, and the dataset, but no results."""
+    """Makes a folder with the repository's config and the dataset, but no results."""
 
     def make(name: str) -> Project:
         project = Project(tmp_path_factory.mktemp(name))
         project.link_datasets(mnist)
-        project.draw_few_plots()
         return project
 
     return make

@@ -1,4 +1,4 @@
-"""Trainings whose result `fit` on one device gives, too: what test_oracle.py compares."""
+"""Trainings whose result `fit` on one device gives, too: what test_oracle_*.py compare."""
 
 from __future__ import annotations
 

@@ -1,4 +1,14 @@
-"""Cases of the oracle, trained in all ways and compared with Keras's `fit`."""
+"""Cases of the oracle, trained in all ways and compared with Keras's `fit` on one device.
+
+Where a result depends on how a batch is split among replicas, `fit` cannot be the measure: batch
+normalization is over each replica's own part, each replica has dropout masks of its own, a loss
+that a layer adds is a mean over its part, and padding takes part in these (it weighs nothing in
+all else). There the measure is plain Keras with copies of the model, one per replica, written
+without any strategy; and one replica with whole batches is still compared with `fit`.
+
+Each group of cases has its own file, tests/unit/test_oracle_*.py: pytest-xdist gives whole files
+to its workers, and a group takes minutes.
+"""
 
 from __future__ import annotations
 

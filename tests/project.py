@@ -10,9 +10,8 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Set
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +43,8 @@ def model():
 """
 #: Trains it: it learns by a single epoch.
 QUICK: dict[str, Any] = {**TINY, "dataset": "mnist", "learning_rate": 0.01}
+#: Plots that a sweep draws here; all of them take seconds, and test_data_warnings.py looks at all.
+DRAWN = {"speedup", "epochs"}
 
 
 @dataclass
@@ -51,7 +52,6 @@ class Project:
     """`folder` has copies of config and resources; the workflow itself stays where it is."""
 
     folder: Path
-    omitted_plots: Set[str] = field(default=frozenset(), kw_only=True)
 
     def __post_init__(self) -> None:
         for name in ("config", "resources"):
@@ -67,24 +67,21 @@ class Project:
         for file in datasets.glob(f"{names}.*"):
             (own / file.name).hardlink_to(file)
 
-    def draw_few_plots(self) -> None:
-        """Let overlays draw two plots instead of all, which test_sweep.py reads."""
-        self.omitted_plots = PLOTS.keys() - {"speedup", "epochs"}
-
     def copy(self, folder: Path) -> Project:
         """The project with its results and Snakemake's memory of them, mtimes included."""
         shutil.copytree(self.folder, folder, dirs_exist_ok=True)
-        return Project(folder, omitted_plots=self.omitted_plots)
+        return Project(folder)
 
     def overlay(self, content: dict[str, Any]) -> str:
         """Write an overlay of the configuration, with one repeat by default; returns its name.
 
         Tables are written as Markdown and plots as files too unless `export` has other values.
+        Of the plots, only DRAWN are drawn unless the overlay has `plots`.
         Models are built before the runs only where `check_models` asks for it: that takes seconds.
         """
         content.setdefault("check_models", False)
         content.setdefault("export", ["markdown", "svg"])
-        content.setdefault("plots", dict.fromkeys(sorted(self.omitted_plots)))
+        content.setdefault("plots", dict.fromkeys(sorted(PLOTS.keys() - DRAWN)))
         for block in content.get("grid", []):
             block.setdefault("repeats", 1)
         (self.folder / "overlay.yaml").write_text(yaml.safe_dump(content, sort_keys=False))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -28,3 +29,18 @@ def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path],
             make(folder)
             finished.touch()
     return folder
+
+
+@contextmanager
+def first_alone(finished: Path) -> Iterator[None]:
+    """Let the first of the pytest-xdist workers be alone in the context; it leaves this file.
+
+    The others enter when it has left, all at once.
+    """
+    with finished.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not finished.exists():
+            yield
+            finished.touch()
+            return
+    yield

@@ -32,6 +32,7 @@ import pandas as pd  # noqa: E402
 from snakemake_logger_plugin_sweep import WIDTH, wrap_text  # noqa: E402
 from tfscaling.console import sweep_outcome  # noqa: E402
 from tfscaling.datasets.catalogue import DATASETS  # noqa: E402
+from tfscaling.page.plot_registry import PLOTS  # noqa: E402
 from tfscaling.search import study_searches  # noqa: E402
 from tfscaling.stages import write_page  # noqa: E402
 from tfscaling.stages import write_tables as stages  # noqa: E402
@@ -194,9 +195,10 @@ def measure(name: str) -> None:
 
 def sample_of(example: Example) -> str:
     """Return the last lines of the console at the end of a study, on a terminal of 100 columns."""
+    without_plots = example._replace(changes={**example.changes, "plots": dict.fromkeys(PLOTS)})
     with tempfile.TemporaryDirectory() as temporary:
         name = str(config_files.read_config_file(example.overlay)["study"])
-        folder = make(example, Path(temporary, "results", name)).parent
+        folder = make(without_plots, Path(temporary, "results", name)).parent
         lines = sweep_outcome.SweepOutcome(folder).lines(columns=WIDTH)
     text = "\n".join(lines).replace(f"{temporary}/", "")
     return "\n".join([*wrap_text(text, WIDTH), ""])

@@ -24,7 +24,6 @@ def test_no_run_is_lost_made_twice_or_changed_whatever_happens(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     project = Project(tmp_path)
-    project.draw_few_plots()
     with small_disk(tmp_path / "results"):
         shape = ("--partition", "cpu:6:cpus=2")
         cluster = start(tmp_path_factory.mktemp("vc"), *shape)

@@ -103,21 +103,31 @@ INTERNALS = SCRIPTS / "tfscaling/train/keras_internals.py"
 DOCUMENTED = {"_asdict", "_exit", "_fields", "_replace"}
 
 FILES = sorted([*SCRIPTS.rglob("*.py"), *PLUGINS.rglob("*.py")])
-TREES = {path: [*ast.walk(ast.parse(path.read_text()))] for path in FILES}
 
 
+@functools.cache
+def nodes_of(path: Path) -> list[ast.AST]:
+    """The nodes of a file's syntax tree."""
+    return [*ast.walk(ast.parse(path.read_text()))]
+
+
+@functools.cache
 def defined(path: Path) -> set[str]:
     """The names of functions, classes, variables and attributes that a file defines."""
     return {
         getattr(node, "attr", None) or getattr(node, "name", None) or getattr(node, "id", "")
-        for node in TREES[path]
+        for node in nodes_of(path)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
         or isinstance(getattr(node, "ctx", None), ast.Store)
     }
 
 
-#: Names that our own code defines; the methods of the strategy are TensorFlow's.
-OWN = DOCUMENTED.union(*(defined(path) for path in FILES if path != STRATEGY))
+@functools.cache
+def own_names() -> set[str]:
+    """The names that our own code defines; the methods of the strategy are TensorFlow's."""
+    return DOCUMENTED.union(*(defined(path) for path in FILES if path != STRATEGY))
+
+
 PRIVATE_MODULE = re.compile(
     r"keras\.src|tensorflow\.python|snakemake_executor_plugin_slurm\.|.*\._"
 )
@@ -174,11 +184,11 @@ def test_at_most_twelve_of_keras_and_tensorflow_are_used() -> None:
 
 def private(path: Path) -> Iterator[str]:
     """Private names of libraries that a file uses: attributes, and what it imports."""
-    own_names = OWN | defined(path)
-    for node in TREES[path]:
+    known = own_names() | defined(path)
+    for node in nodes_of(path):
         if isinstance(node, ast.Attribute):
             if node.attr.startswith("_") and not node.attr.startswith("__"):
-                yield from {node.attr} - own_names
+                yield from {node.attr} - known
         elif isinstance(node, ast.ImportFrom):
             module = node.module or ""
             own = (name.name for name in node.names)
@@ -199,7 +209,7 @@ def of_workflow(path: Path) -> set[str]:
     An attribute of OBJECTS has its own attribute, if the file uses one there.
     """
     found = set()
-    nodes = [node for node in TREES[path] if isinstance(node, ast.Attribute)]
+    nodes = [node for node in nodes_of(path) if isinstance(node, ast.Attribute)]
     outer = {id(node.value): node.attr for node in nodes}
     for node in nodes:
         if (getattr(node.value, "id", None) or getattr(node.value, "attr", None)) == "workflow":
@@ -216,7 +226,8 @@ def in_rules(path: Path) -> set[str]:
 def of_jobs(path: Path) -> set[str]:
     """Attributes with the names of Snakemake's, whatever object has them in this file."""
     names = {name for package, _, name in USES if package == SNAKEMAKE}
-    return {n.attr for n in TREES[path] if isinstance(n, ast.Attribute) and n.attr in names - OWN}
+    names -= own_names()
+    return {n.attr for n in nodes_of(path) if isinstance(n, ast.Attribute) and n.attr in names}
 
 
 def beyond(paths: Sequence[Path], variable: str, *documented: type) -> set[str]:
@@ -227,7 +238,7 @@ def beyond(paths: Sequence[Path], variable: str, *documented: type) -> set[str]:
     return {
         node.attr
         for path in paths
-        for node in TREES[path]
+        for node in nodes_of(path)
         if isinstance(node, ast.Attribute)
         and (getattr(node.value, "id", None) or getattr(node.value, "attr", None)) == variable
     } - known

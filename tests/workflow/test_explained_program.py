@@ -52,7 +52,6 @@ def test_an_exchange_of_known_time_is_found_by_the_run_that_explain_adds(tmp_pat
     project.overlay(
         {"grid": [{**block, "repeats": 1, "explain": True}], "recipes": {"exchanges": recipe}}
     )
-    project.draw_few_plots()
     listed = project.snakemake("--dry-run").stdout
     assert "4 runs to do" in listed and listed.count("new, to explain steps") == 2
     project.snakemake("plan")

@@ -48,7 +48,6 @@ def delay_record(project: Project, seconds: float | None = None) -> Iterator[Non
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
     project = Project(tmp_path)
-    project.draw_few_plots()
     project.overlay(CONFIG)
     return project
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import re
 import shutil
@@ -36,23 +35,6 @@ def project(tmp_path: Path) -> Project:
         (datasets / f"mnist.{ending}").touch()
     made.overlay(CONTENT)
     return made
-
-
-@pytest.fixture
-def slurm(tmp_path: Path) -> dict[str, str]:
-    """An environment whose Slurm submits nothing, and accepts every question of sbatch's."""
-    commands = tmp_path / "slurm"
-    commands.mkdir()
-    for name in ("sbatch", "squeue", "sinfo", "sacct", "sacctmgr", "sshare", "scontrol", "srun"):
-        (commands / name).write_text(f"#!/bin/sh\necho {name} >>{commands}/called\nexit 1\n")
-        (commands / name).chmod(0o755)
-    (commands / "squeue").write_text("#!/bin/sh\n")  # nothing is in it
-    (commands / "sbatch").write_text(
-        f'#!/bin/sh\necho sbatch "$@" >>{commands}/called\n'
-        'case "$*" in *--test-only*) exit 0;; esac\n'
-        "echo sbatch: error: QOSMaxWallDurationPerJobLimit >&2\nexit 1\n"
-    )
-    return {"PATH": f"{commands}:{os.environ['PATH']}"}
 
 
 def asked(slurm: dict[str, str]) -> list[str]:
@@ -121,7 +103,15 @@ def test_the_plans_line_is_that_of_the_submission(project: Project, slurm: dict[
 
 
 @pytest.mark.parametrize(
-    "variable", ["SBATCH_WAIT", "SBATCH_ARRAY_INX", "SBATCH_MEM_PER_CPU", "SBATCH_GPUS"]
+    "variable",
+    [
+        *("SBATCH_WAIT", "SBATCH_GPUS"),
+        # all are refused alike: test_preflight.py
+        *(
+            pytest.param(f"SBATCH_{each}", marks=pytest.mark.full)
+            for each in ("ARRAY_INX", "MEM_PER_CPU")
+        ),
+    ],
 )
 def test_options_of_the_environment_that_change_jobs_are_named_and_refused(
     variable: str, project: Project, slurm: dict[str, str]

@@ -46,7 +46,6 @@ def test_a_sweep_projects_the_whole_and_marks_it(mnist: Path, tmp_path: Path) ->
             "recipes": {"whole": whole, "short": {**whole, "stop_after_steps": STOP}},
         }
     )
-    project.draw_few_plots()
     said = project.snakemake("--until", "train").stdout
     assert f"{STOP} of {STEPS} steps" in said and "projected" in said
     of_recipe: dict[str, list[Any]] = {}

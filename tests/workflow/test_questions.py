@@ -78,7 +78,6 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
     def ask(folder: Path) -> None:
         project = Project(folder)
-        project.draw_few_plots()
         project.overlay(CONTENT)
         print("seed", SEED)
         timed_runs.make(project, time_s, seed=SEED)

@@ -39,7 +39,6 @@ def start_on_another_day(folder: Path) -> None:
 @pytest.fixture(scope="module")
 def timed(tmp_path_factory: pytest.TempPathFactory) -> Project:
     project = Project(tmp_path_factory.mktemp("regressions"))
-    project.draw_few_plots()
     project.overlay(CONTENT)
     timed_runs.make(project, lambda _: TIME_S)
     project.snakemake("results/main/comparison.csv")
@@ -82,7 +81,6 @@ def test_a_sweep_against_its_own_runs_and_against_others(timed: Project, tmp_pat
 def test_revisions_of_one_sweep_run_in_pairs_and_are_compared(project: Project) -> None:
     recipe = CONTENT["recipes"]["reports"]
     names = ["old", "new", "slow"]
-    project.draw_few_plots()
     project.overlay({
         "grid": [{**CONTENT["grid"][0], "recipe": names}],
         "recipes": dict.fromkeys(names, recipe),

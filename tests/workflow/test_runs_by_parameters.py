@@ -168,7 +168,7 @@ def test_an_edit_whose_runs_failed_is_undone_without_a_new_run(swept: Project) -
     ],
     ids=str,
 )
-@pytest.mark.parametrize("deleted", ["nothing", "attempt=1"])
+@pytest.mark.parametrize("deleted", [pytest.param("nothing", marks=pytest.mark.full), "attempt=1"])
 def test_a_forced_run_that_fails_loses_no_record(
     options: tuple[str, ...], deleted: str, swept: Project
 ) -> None:
@@ -221,9 +221,10 @@ def node_hours_in(text: str) -> list[str]:
 @pytest.mark.parametrize(
     ("option", "lacks_attempts"),
     [
-        ("--delete-all-output", False),
+        # with its attempts also in test_forced_runs_whose_outputs_are_deleted_come_back
+        pytest.param("--delete-all-output", False, marks=pytest.mark.full),
         ("--delete-all-output", True),
-        ("--delete-all", True),
+        pytest.param("--delete-all", True, marks=pytest.mark.full),
         ("--delete-temp-output", False),
     ],
 )
@@ -340,7 +341,9 @@ def test_touch_reports_how_many_runs_are_missing(
     assert len(swept.planned()) == lost
 
 
-@pytest.mark.parametrize("options", [(), ("--rerun-triggers", "mtime")])
+@pytest.mark.parametrize(
+    "options", [(), pytest.param(("--rerun-triggers", "mtime"), marks=pytest.mark.full)]
+)
 def test_a_study_without_a_valid_run_has_the_same_status_at_each_start(
     options: tuple[str, ...], swept: Project
 ) -> None:
@@ -380,7 +383,10 @@ def test_runs_that_no_study_asks_for_are_listed_and_removed_on_request(swept: Pr
 
 @pytest.mark.parametrize(
     "name",
-    ["runs.csv", "comparison.csv", "details/epochs.csv", "details/conclusions", "report.html"],
+    [
+        *("runs.csv", "comparison.csv", "details/conclusions", "report.html"),
+        pytest.param("details/epochs.csv", marks=pytest.mark.full),  # of the rule of runs.csv
+    ],
 )
 def test_a_file_of_the_study_can_be_made_alone(name: str, swept: Project) -> None:
     """Its rule has all that it reads among its inputs; else it may begin too early in a sweep."""

@@ -342,7 +342,9 @@ def spied(text: str) -> dict[str, Any]:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
 @pytest.mark.usefixtures("usual_umask")
-@pytest.mark.parametrize("readable_by", ["owner", "group", "all"])
+@pytest.mark.parametrize(
+    "readable_by", ["owner", pytest.param("group", marks=pytest.mark.full), "all"]
+)
 def test_another_user_of_the_machine_finds_no_secret(readable_by: str, reachable: Path) -> None:
     """The user looks during and after a good run and a failing one."""
     project = Project(reachable)

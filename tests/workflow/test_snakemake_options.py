@@ -89,9 +89,11 @@ def facts(value: Any, name: str = "") -> Any:
     return "number" if isinstance(value, float) and name not in ("loss", "accuracy") else value
 
 
-def plan(project: Project, profile: str, *options: str) -> list[dict[str, str]]:
+def plan(
+    project: Project, slurm: dict[str, str], profile: str, *options: str
+) -> list[dict[str, str]]:
     """The rows of the plan."""
-    project.snakemake("plan", *options, profile=profile)
+    project.snakemake("plan", *options, profile=profile, environ=slurm)
     with (project.folder / "results/main/details/plan.csv").open() as file:
         return list(csv.DictReader(file))
 
@@ -113,11 +115,15 @@ def plan(project: Project, profile: str, *options: str) -> list[dict[str, str]]:
     ids=str,
 )
 def test_plan_and_sbatch_line_have_what_the_options_change(
-    options: list[str], expected: list[str], absent: str, project: Project
+    options: list[str],
+    expected: list[str],
+    absent: str,
+    project: Project,
+    slurm: dict[str, str],
 ) -> None:
     project.overlay(CLUSTER)
     option = "--set-resources" if ":" in options[0] else "--default-resources"
-    rows = plan(project, "slurm", option, *options)
+    rows = plan(project, slurm, "slurm", option, *options)
     assert len(rows) == 4
     for row in rows:
         line = row["submission"].replace("--job-name", "")
@@ -132,12 +138,14 @@ def test_plan_and_sbatch_line_have_what_the_options_change(
         assert '"partition": "other"' in written
 
 
-def test_a_foreign_profile_measures_what_ours_measures(project: Project) -> None:
+def test_a_foreign_profile_measures_what_ours_measures(
+    project: Project, slurm: dict[str, str]
+) -> None:
     """Its overrides of rule train are honoured; its defaults limit no memory and add no GPUs."""
     project.overlay(CLUSTER)
     (project.folder / "lab").mkdir()
     (project.folder / "lab/config.yaml").write_text(yaml.safe_dump(FOREIGN))
-    for row in plan(project, str(project.folder / "lab")):
+    for row in plan(project, slurm, str(project.folder / "lab")):
         line = row["submission"]
         assert " -A lab  -p long -t 240 " in line and "--mem" not in line, line
         assert ("gres" in line) is (row["gpus_per_node"] == "2")
@@ -317,12 +325,12 @@ def test_a_module_that_replaces_the_resources_of_runs_is_refused(
 
 @pytest.mark.full
 def test_a_module_may_change_what_is_no_request_and_resources_by_the_option(
-    project: Project,
+    project: Project, slurm: dict[str, str]
 ) -> None:
     minutes = random.randint(2, 999)
     options = ("--set-resources", f"scaling_train:runtime={minutes}")
     snakefile = module(project, "priority: 7")
-    project.snakemake("scaling_plan", *options, profile="slurm", snakefile=snakefile)
+    project.snakemake("scaling_plan", *options, profile="slurm", snakefile=snakefile, environ=slurm)
     rows = project.table("results/main/details/plan.csv")
     assert len(rows) == 4
     assert all(f" -t {minutes} " in row["submission"] for row in rows), rows

@@ -81,11 +81,11 @@ def test_the_repeats_study_has_enough_runs_for_intervals(project: Project) -> No
     }
 
 
-def test_the_plan_has_the_geometry_of_each_point(project: Project) -> None:
+def test_the_plan_has_the_geometry_of_each_point(project: Project, slurm: dict[str, str]) -> None:
     """Among them: eight GPUs, the quota, as 8 x 1 and as 2 x 4; CUDA need not be installed."""
     files = ("studies/published/config.yaml", "provision/clouds/platforms.yaml")
     config = [str(REPOSITORY / file) for file in files]
-    project.snakemake("plan", config=config, profile="slurm", check=False)
+    project.snakemake("plan", config=config, profile="slurm", environ=slurm, check=False)
     rows = project.table("results/published/details/plan.csv")
     assert len(rows) == 41 and {row["runs"] for row in rows} == {"6"}
     points = {(row["platform"], row["nodes"], row["gpus_per_node"]): row for row in rows}

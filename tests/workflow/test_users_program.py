@@ -109,7 +109,6 @@ def test_a_search_over_short_runs_gives_a_program_fewer_epochs(tmp_path: Path) -
             "recipes": {"steps": {"global_batch_size": 16, "epochs": 60, **program}},
         }
     )
-    project.draw_few_plots()
     project.snakemake()
     table = project.table("results/main/details/conclusions/search.csv")
     # not by time: all configurations are shown

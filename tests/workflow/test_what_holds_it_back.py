@@ -29,7 +29,6 @@ def test_the_input_of_one_rank_is_not_taken_for_communication(tmp_path: Path) ->
         "grid": [{"platform": "laptop", "model": SMALL_MODEL, "recipe": "slow", "nodes": 2}],
         "recipes": {"slow": recipe},
     })  # fmt: skip
-    project.draw_few_plots()
     project.snakemake("results/main/details/manifest.json")
     (run,) = Manifest.read(project.folder / "results/main/details/manifest.json").runs
     reports = [

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import os
 import random
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import loaded_python
 import msgspec
 import pytest
 from builders import SCRIPTS, manifest_of, valid_config, write_record
@@ -15,6 +17,13 @@ from tfscaling.console.sweep_outcome import SweepOutcome
 from tfscaling.study.config_types import Config
 
 LIBRARY = SCRIPTS / "tfscaling"
+
+
+@pytest.fixture(autouse=True)
+def forks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs are forks of a process that has loaded their libraries."""
+    for name, value in loaded_python.environ(os.environ).items():
+        monkeypatch.setenv(name, value)
 
 
 def text_of(config: Config) -> str:

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import msgspec
@@ -70,6 +70,41 @@ def rows_of(result: TrainingResult) -> list[dict[str, Any]]:
 def executed(result: TrainingResult) -> list[tuple[int, int, int]]:
     """Epoch, first step and number of steps of each execution."""
     return [(row.epoch, row.first_step, row.steps) for row in result.steps]
+
+
+class Trained(NamedTuple):
+    """A training that tests look at and do not change."""
+
+    trainer: ArrayTrainer
+    result: TrainingResult
+    #: Its folder, with `events`.
+    folder: Path
+    #: What it reported.
+    lines: list[str]
+
+
+@pytest.fixture(scope="module")
+def usual(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """Return the training without changes."""
+    folder, lines = tmp_path_factory.mktemp("usual"), list[str]()
+    return Trained(*train(folder, lines.append), folder, lines)
+
+
+@pytest.fixture(scope="module")
+def each_evaluated(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """Return a training with an evaluation after each epoch, also after the last."""
+    folder, lines = tmp_path_factory.mktemp("each-evaluated"), list[str]()
+    trainer, result = train(folder, lines.append, evaluation_interval_epochs=1)
+    # the last epoch is left to the caller
+    assert [row.keys() >= EVALUATED for row in rows_of(result)] == [True, True, False]
+    trainer.evaluate(result, EventLog(folder / "last", 0), EventName.EVALUATED)
+    return Trained(trainer, result, folder, lines)
+
+
+@pytest.fixture(scope="module")
+def fifty_epochs(tmp_path_factory: pytest.TempPathFactory) -> TrainingResult:
+    """Return what a complete training of fifty epochs found."""
+    return train(tmp_path_factory.mktemp("fifty"), epochs=50)[1]
 
 
 @pytest.fixture
@@ -138,7 +173,11 @@ def test_a_short_run_makes_the_first_steps_of_the_whole(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("enough", "steps"), [(9, 16), (5, 8), (99, 30)])
 def test_a_short_run_ends_itself_after_its_steps_are_enough_or_a_tenth_of_the_training(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, enough: int, steps: int
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fifty_epochs: TrainingResult,
+    enough: int,
+    steps: int,
 ) -> None:
     """Looked at after 4, 8, 16 and 30 of 300 steps; two are executed at once, six are an epoch."""
     monkeypatch.setattr(loop, "AUTO_STEPS", 4)
@@ -148,13 +187,18 @@ def test_a_short_run_ends_itself_after_its_steps_are_enough_or_a_tenth_of_the_tr
         lambda later: sum(each.steps for each in later) >= enough,
     )
     _, short = train(tmp_path / "short", stop_after_steps="auto", epochs=50)
-    _, whole = train(tmp_path / "whole", epochs=50)
-    assert short.is_short and executed(short) == executed(whole)[: steps // 2]
+    assert short.is_short and executed(short) == executed(fifty_epochs)[: steps // 2]
     full, rest = divmod(steps, STEPS)
-    assert curve(short)[:full] == curve(whole)[:full]
+    assert curve(short)[:full] == curve(fifty_epochs)[:full]
     assert short.examples_trained == full * TRAIN_EXAMPLES + rest * GLOBAL_BATCH
+
+
+def test_a_training_of_as_many_steps_as_a_short_run_is_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(loop, "AUTO_STEPS", STEPS)
-    assert not train(tmp_path / "all", stop_after_steps="auto", epochs=1)[1].is_short
+    monkeypatch.setattr(step_estimates, "are_steps_enough", lambda later: True)
+    assert not train(tmp_path, stop_after_steps="auto", epochs=1)[1].is_short
 
 
 @pytest.mark.parametrize("is_auto", [False, True])
@@ -186,9 +230,9 @@ def test_a_short_run_of_a_pipeline_knows_its_epochs_by_their_steps(
 
 
 def test_data_as_they_lie_on_a_gpu_give_the_same_training(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, usual: Trained
 ) -> None:
-    trainer, result = train(tmp_path)
+    trainer, result, *_ = usual
     monkeypatch.setattr(all_reduce, "is_gpu", lambda device: True)
     on_gpu, found = train(tmp_path)
     assert [part.dtype.name for part in on_gpu.train_data] == ["float16"] * 2
@@ -247,19 +291,17 @@ def test_the_same_replicas_give_the_same_numbers_on_one_worker_and_on_two(
     )
 
 
-def test_an_incomplete_batch_is_trained_by_the_same_compiled_function(tmp_path: Path) -> None:
-    trainer, _ = train(tmp_path)
-    assert trainer._execute.experimental_get_tracing_count() == 1
+def test_an_incomplete_batch_is_trained_by_the_same_compiled_function(usual: Trained) -> None:
+    assert usual.trainer._execute.experimental_get_tracing_count() == 1
 
 
-def test_labels_may_be_rows_of_one(tmp_path: Path) -> None:
+def test_labels_may_be_rows_of_one(tmp_path: Path, usual: Trained) -> None:
     arrays: Any = synthetic_arrays()
     rows = dataclasses.replace(
         arrays, y_train=arrays.y_train[:, None].astype(np.int64), y_test=arrays.y_test[:, None]
     )
     found = make_trainer(rows).train(EventLog(tmp_path / "rows", 0), print)
-    expected = make_trainer(arrays).train(EventLog(tmp_path / "usual", 0), print)
-    assert curve(found) == curve(expected)
+    assert curve(found) == curve(usual.result)
 
 
 def test_steps_per_execution_change_nothing_but_the_number_of_executions(tmp_path: Path) -> None:
@@ -303,10 +345,9 @@ def test_computation_alone_is_as_long_as_the_work_and_its_steps_have_a_limit(
     assert found["together"] == [0, 0], "a second trace would be needed"
 
 
-def test_one_replica_measures_no_computation_alone(tmp_path: Path) -> None:
-    trainer, result = train(tmp_path)
-    assert trainer.compute_steps(result) == []
-    assert trainer.traced_differentiations == 0
+def test_one_replica_measures_no_computation_alone(usual: Trained) -> None:
+    assert usual.trainer.compute_steps(usual.result) == []
+    assert usual.trainer.traced_differentiations == 0
 
 
 def test_each_step_has_the_wait_for_its_batch(
@@ -343,10 +384,9 @@ def test_each_step_has_the_wait_for_its_batch(
     assert result.input_wait_s == 50
 
 
-def test_phases_and_epochs_are_told_as_they_pass(tmp_path: Path) -> None:
-    lines: list[str] = []
-    _, result = train(tmp_path, lines.append)
-    passed = events.read_events(tmp_path / "events")
+def test_phases_and_epochs_are_told_as_they_pass(usual: Trained) -> None:
+    _, result, folder, lines = usual
+    passed = events.read_events(folder / "events")
     names = [event.name for event in passed if event.name is not EventName.PROGRESS]
     assert names == ["first_step", "epoch", "epoch", "epoch_evaluated", "epoch", "trained"]
     epochs = [event.details for event in passed if event.name is EventName.EPOCH]
@@ -379,20 +419,19 @@ def test_each_held_out_example_is_counted_exactly_once(examples: int, tmp_path: 
     assert evaluated().test_accuracy == result.test_accuracy
 
 
-def test_evaluations_between_epochs_change_nothing_of_the_training(tmp_path: Path) -> None:
+def test_evaluations_between_epochs_change_nothing_of_the_training(
+    tmp_path: Path, each_evaluated: Trained
+) -> None:
     """The model is evaluated after every epoch or never: the same curve, the same weights."""
-    trainer, result = train(tmp_path / "each", evaluation_interval_epochs=1)
-    other, without = train(tmp_path / "none", evaluation_interval_epochs=None)
+    trainer, result, folder, _ = each_evaluated
+    other, without = train(tmp_path, evaluation_interval_epochs=None)
     assert curve(result) == curve(without)
     for weights, same in zip(trainer.model.get_weights(), other.model.get_weights(), strict=True):
         np.testing.assert_array_equal(weights, same)
     assert [EVALUATED & row.keys() for row in rows_of(without)] == [set(), set(), set()]
 
-    # the last epoch is left to the caller
-    assert [row.keys() >= EVALUATED for row in rows_of(result)] == [True, True, False]
-    trainer.evaluate(result, EventLog(tmp_path / "last", 0), EventName.EVALUATED)
     assert rows_of(result)[-1].keys() >= EVALUATED
-    told = events.read_events(tmp_path / "each/events") + events.read_events(tmp_path / "last")
+    told = events.read_events(folder / "events") + events.read_events(folder / "last")
     evaluations = [event.details for event in told if event.name.endswith("evaluated")]
     assert [event["epoch"] for event in evaluations] == [1, 2, 3]
     for event, epoch in zip(evaluations, rows_of(result), strict=True):
@@ -400,8 +439,10 @@ def test_evaluations_between_epochs_change_nothing_of_the_training(tmp_path: Pat
         assert event["evaluation_time_s"] > 0
 
 
-def test_a_model_is_evaluated_between_epochs_as_it_would_be_after_them(tmp_path: Path) -> None:
-    _, result = train(tmp_path / "three", evaluation_interval_epochs=1)
+def test_a_model_is_evaluated_between_epochs_as_it_would_be_after_them(
+    tmp_path: Path, each_evaluated: Trained
+) -> None:
+    result = each_evaluated.result
     trainer, short = train(tmp_path / "two", epochs=2, evaluation_interval_epochs=None)
     trainer.evaluate(short, EventLog(tmp_path / "last", 0), EventName.EVALUATED)
     assert short.test_loss == pytest.approx(result.epochs[1].test_loss, rel=1e-6)

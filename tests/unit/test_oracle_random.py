@@ -1,13 +1,7 @@
-"""Every strategy against Keras's own `fit` on one device: public kinds of models, random ones.
-
-Where a result depends on how a batch is split among replicas, `fit` cannot be the measure: batch
-normalization is over each replica's own part, each replica has dropout masks of its own, a loss
-that a layer adds is a mean over its part, and padding takes part in these (it weighs nothing in
-all else). There the measure is plain Keras with copies of the model, one per replica, written
-without any strategy; and one replica with whole batches is still compared with `fit`.
+"""Random models by every strategy, against Keras's own `fit` on one device.
 
 `make fuzz-models N=200 SEED=1` trains as many random models in all ways, `make test-full` four,
-and `make test` four others on two replicas.
+and two others on two replicas; `make test` two more on two replicas.
 """
 
 from __future__ import annotations
@@ -18,18 +12,15 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-import oracle_cases
 import oracle_rank
 import pytest
-from oracle_cases import GROWTH_STEPS
-from oracle_comparison import ALL_WAYS, DifferenceError, Trained, check, trained
-from oracle_rank import REORDERED, SERVERS
+from oracle_comparison import ALL_WAYS, DifferenceError, check, trained
+from oracle_rank import REORDERED
 from ranks import Found, RankFailedError
 
 SEED = int(os.environ.get("SEED", "1"))
-#: Random models of `make test`; the next ones, or those of `make fuzz-models`, in all ways.
-ON_TWO_REPLICAS = range(4)
+#: Random models on two replicas; the next ones, or those of `make fuzz-models`, in all ways.
+ON_TWO_REPLICAS = [range(2), pytest.param(range(2, 4), marks=pytest.mark.full)]
 IN_ALL_WAYS = range(int(os.environ["N"])) if "N" in os.environ else range(4, 8)
 #: Likewise for each random model in all ways, on a busy machine.
 MODEL_LIMIT_S = 375
@@ -118,9 +109,10 @@ def compare_random_models(
     return Comparison(compared, deviations, problems)
 
 
-def test_random_models_on_two_replicas_train_as_fit_does(tmp_path: Path) -> None:
-    found = compare_random_models(tmp_path, ON_TWO_REPLICAS, are_few=True)
-    assert (found.compared, found.problems) == (len(ON_TWO_REPLICAS), [])
+@pytest.mark.parametrize("numbers", ON_TWO_REPLICAS, ids=str)
+def test_random_models_on_two_replicas_train_as_fit_does(tmp_path: Path, numbers: range) -> None:
+    found = compare_random_models(tmp_path, numbers, are_few=True)
+    assert (found.compared, found.problems) == (len(numbers), [])
 
 
 @pytest.mark.full
@@ -154,80 +146,3 @@ def test_a_model_that_ended_a_process_is_trained_alone_and_all_others_without_it
     assert range(ended, ended + 1) in parts
     assert parts_around_failure(range(ended, ended + 1), log) == [], "it was alone already"
     assert parts_around_failure(part, "no model yet")[0] == range(first, first + 1)
-
-
-def test_three_layers_of_ordinary_widths_train_as_fit_does(tmp_path: Path) -> None:
-    found = trained(tmp_path, "oracle_cases:ordinary:0:99", replicas=2)
-    assert found.keys() == oracle_cases.ORDINARY.keys()
-    for name, case in oracle_cases.ORDINARY.items():
-        assert found[name].keys() == {"fit", "mpi_all_reduce 2"}
-        check(name, case, found[name])
-
-
-@pytest.fixture(scope="module")
-def public_models(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    return trained(tmp_path_factory.mktemp("public"), "oracle_cases:public:0:99")
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("name", oracle_cases.PUBLIC)
-def test_public_kinds_of_models_train_as_fit_does(public_models: Trained, name: str) -> None:
-    ways, case = public_models[name], oracle_cases.PUBLIC[name]
-    chosen = {f"{strategy} 2" for strategy in case.strategies or ()}
-    measure = {f"by hand {n}" for n in case.replicas} if case.is_by_hand else {"fit"}
-    assert ways.keys() == measure | (chosen or ALL_WAYS - {"fit"})
-    check(name, case, ways)
-
-
-@pytest.fixture(scope="module")
-def by_xla(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    folder = tmp_path_factory.mktemp("xla")
-    return trained(folder, "oracle_cases:compiled_by_xla:0:99", replicas=2)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("name", oracle_cases.XLA)
-def test_models_that_xla_compiles_train_as_fit_does(by_xla: Trained, name: str) -> None:
-    on_two = {f"{way} 2" for way in ("mirrored", "multi_worker_mirrored", "mpi_all_reduce")}
-    assert by_xla[name].keys() > {"fit", "single 1"} | on_two
-    check(name, oracle_cases.XLA[name], by_xla[name])
-
-
-FEATURES = oracle_cases.features()
-
-
-def test_the_table_of_kinds_names_every_case() -> None:
-    text = (Path(__file__).resolve().parents[2] / "docs/training.md").read_text()
-    for name in (*oracle_cases.PUBLIC, *oracle_cases.XLA, *FEATURES):
-        assert f"`{name}`" in text, name
-
-
-@pytest.fixture(scope="module")
-def features(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    folder = tmp_path_factory.mktemp("features")
-    return trained(folder, "oracle_cases:feature_cases:0:99", with_servers=True)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("name", FEATURES)
-def test_all_features_are_trained_as_fit_does_or_manual_replicas(
-    features: Trained, name: str
-) -> None:
-    ways, case = features[name], FEATURES[name]
-    if "learning_rate" in case.recipe and 2 in case.replicas:
-        assert f"{SERVERS} 2" in ways
-    check(name, case, ways)
-
-
-@pytest.mark.full
-def test_replicas_skip_the_same_updates_where_one_of_them_overflows(features: Trained) -> None:
-    ways = features["overflow"]
-    (expected,) = (found["updates"] for found in ways["fit"])
-    for way, ranks in ways.items():
-        for found in ranks:
-            assert found["updates"] == expected, way
-    # some were skipped in every epoch, and the training went on
-    steps = FEATURES["overflow"].steps_per_epoch
-    made = np.diff([0, *expected])
-    assert (made < steps).all()
-    assert (made > steps // GROWTH_STEPS).all()
