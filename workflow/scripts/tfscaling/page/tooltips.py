@@ -16,10 +16,10 @@ _DIAMETER = 16.0
 
 
 class Tooltips(Artist):
-    """Invisible circles around points, each a group of the SVG with an identifier of its own.
+    """Invisible circles around points, each a group of the SVG with a separate identifier.
 
     One artist for all points is drawn several times as fast as an artist for each of them, and it
-    takes no part in the layout.
+    is excluded from the layout.
     """
 
     zorder = 9
