@@ -21,7 +21,7 @@ from tfscaling.search.search_types import PRICE_RATIO, FurtherRuns
 SHORT_PRICE = 0.1
 #: Share of the saving with the truly best candidate that further runs attain. They show it only in
 #: part, and the chances are cautious; benchmarks/all_trainings.py has the totals.
-ATTAINED_SHARE = 0.2
+ATTAINED_SHARE = 0.4
 #: Fractions by which the value of a training may fall, and their widths; small ones are denser.
 _EDGES = np.linspace(0, 1, 101) ** 2
 _FRACTIONS, _WIDTHS = (_EDGES[1:] + _EDGES[:-1]) / 2, np.diff(_EDGES)
