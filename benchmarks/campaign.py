@@ -142,7 +142,10 @@ class Truth:
 
 def measure(truth: Truth, number: int, dice: Dice) -> MeasuredRuns:
     """Run trainings as a sweep does: failed attempts are repeated from their first step."""
-    times_s, waits_s, own_nodes, failures, hours = [], [], [], 0, 0.0
+    times_s: list[float] = []
+    waits_s: list[float] = []
+    own_nodes: list[int] = []
+    failures, hours = 0, 0.0
     wait_of, places_s = truth.start_queue(dice), [0.0] * min(number, truth.runs_at_once)
     while len(times_s) < number:
         time_s, now_s = truth.draw_time_s(dice), places_s[0]
