@@ -18,7 +18,10 @@ TRAINABLE_PARAMETERS = (
 
 
 def data(examples):
-    """Windows of text, and the same windows one character later."""
+    """Windows of the source of Python's standard library, and the same windows one character later.
+
+    The library differs between versions of Python; held-out windows overlap trained ones.
+    """
     folder, number = Path(os.__file__).parent, examples + BATCH_SIZE
     text = "".join(path.read_text("utf-8") for path in sorted(folder.glob("[a-z]*.py")))
     characters = np.frombuffer(text.encode("ascii", "replace"), np.uint8).astype(np.int32)

@@ -246,7 +246,7 @@ class StallDetector:
     Ranks hang in each of three cases. A rank has sent no heartbeats for too long. Or no rank has
     had an event, CPU time, a wait for a CPU or I/O for too long. Both limits depend on what the
     ranks do; they are usually not longer than `timeout_s`. Or no rank has had an event for
-    `BUSY_FACTOR` times `timeout_s`, even if ranks use CPU time.
+    `BUSY_FACTOR` times `timeout_s`, even if ranks use CPU time or wait for it.
 
     The launcher calls `update` about once a second, and then `find_stall`.
 
@@ -267,6 +267,9 @@ class StallDetector:
         self._missed_s: dict[int, float] = {}
         self._beats: dict[int, Heartbeat] = {}
         self._counted: dict[int, Heartbeat] = {}
+        #: Rank → begin of the present period of `_idle_s` in which its waits are counted, and the
+        #: heartbeat's `cpu_wait_s` then.
+        self._waits: dict[int, tuple[float, float]] = {}
 
     def update(self, now_s: float, progress: object, beats: Mapping[int, Heartbeat]) -> None:
         """Update the detector with the present state of the ranks.
@@ -289,12 +292,31 @@ class StallDetector:
                 continue
             self._beats[rank], self._beat_s[rank] = beat, self._watched_s
             counted = self._counted.setdefault(rank, beat)
+            has_waited = self._has_waited_for_a_cpu(rank, beat)
             if (
-                beat.cpu_s - counted.cpu_s >= CPU_SHARE_MIN * self._idle_s
-                or beat.cpu_wait_s - counted.cpu_wait_s >= WAIT_SHARE_MIN * self._idle_s
+                has_waited
+                or beat.cpu_s - counted.cpu_s >= CPU_SHARE_MIN * self._idle_s
                 or beat.io_bytes - counted.io_bytes >= IO_BYTES_PER_S_MIN * self._idle_s
             ):
                 self._counted[rank], self._worked_s = beat, self._watched_s
+
+    def _has_waited_for_a_cpu(self, rank: int, beat: Heartbeat) -> bool:
+        """Return whether the rank's threads have waited for `WAIT_SHARE_MIN` of a period.
+
+        A period is at most `_idle_s` long. It begins anew when the sum of waits falls, because
+        threads have ended.
+
+        Args:
+            rank: The rank.
+            beat: Its new heartbeat.
+        """
+        begun_s, waited_s = self._waits.get(rank, (self._watched_s, beat.cpu_wait_s))
+        has_waited = beat.cpu_wait_s - waited_s >= WAIT_SHARE_MIN * self._idle_s
+        is_over = self._watched_s - begun_s >= self._idle_s
+        if has_waited or is_over or beat.cpu_wait_s < waited_s:
+            begun_s, waited_s = self._watched_s, beat.cpu_wait_s
+        self._waits[rank] = begun_s, waited_s
+        return has_waited
 
     def find_stall(self, activities: Callable[[], Mapping[int, RankActivity]]) -> Stall | None:
         """Return why the ranks hang, according to the last `update`; None if they do not hang.
@@ -308,7 +330,9 @@ class StallDetector:
         limit_s = BUSY_FACTOR * self.timeout_s
         if not self._has_passed(self._moved_s, limit_s):
             return None
-        return Stall(f"ranks used CPU time but made no progress for {limit_s:g} s", None)
+        return Stall(
+            f"ranks used or waited for CPU time but made no progress for {limit_s:g} s", None
+        )
 
     def recently_silent_ranks(self, activities: Mapping[int, RankActivity]) -> set[int]:
         """Return the ranks that recently missed heartbeats while another rank reported an event.

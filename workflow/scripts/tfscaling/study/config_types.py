@@ -618,8 +618,8 @@ class Platform(MeasuredKeys, frozen=True, kw_only=True):
     runtime_min: Annotated[int, number_meta("min", ge=1, le=5_256_000)] = 60
     """Slurm ends a run after this time."""
     stall_timeout_s: Annotated[int, number_meta("s", ge=10, le=315_360_000)] = 600
-    """A run fails if no rank makes progress, uses CPU time or waits for a CPU for this long, or if
-    ranks use CPU time without progress for ten times as long."""
+    """A run fails if no rank makes progress, uses CPU time or waits for it for this long, or if
+    ranks use or wait for CPU time without progress for ten times as long."""
     latency_wait_s: Annotated[int, number_meta("s", ge=0)] = 60
     """How long a shared file system may take to show the launcher what ranks on other nodes have
     written."""

@@ -52,7 +52,7 @@ class CustomTrainStep:
         import tensorflow as tf
 
         self.tf, self.model, self.replicas = tf, model, replicas
-        keras_internals.build_metrics_and_optimizer(model, sample, _stated_output(model, sample))
+        keras_internals.build_metrics_and_optimizer(model, sample, _single_output(model, sample))
         if replicas > 1:
             check_reductions(model)
         for optimizer in (model.optimizer, getattr(model.optimizer, "inner_optimizer", None)):
@@ -110,7 +110,7 @@ class CustomTrainStep:
         if examples is not None:
             batch = self._real_examples(batch, examples)
         elif self.replicas > 1:
-            batch = (optimizers.forget_batch_size(batch[0]), *batch[1:])
+            batch = optimizers.forget_batch_size(batch, integers_only=False)
         gradients: list[Any] = self._differentiate(batch)
         return gradients
 
@@ -218,11 +218,11 @@ class CustomTrainStep:
             variable.assign(tf.where(has_examples, tf.convert_to_tensor(variable.value), value))
 
 
-#: Methods that may make more of a batch than the outputs of a functional model.
+#: Methods whose override may need a call of the model to build its metrics.
 _METHODS_OF_A_STEP = ("call", "compute_loss", "compute_metrics", "metrics")
 
 
-def _stated_output(model: Any, sample: Sequence[Any]) -> Any | None:
+def _single_output(model: Any, sample: Sequence[Any]) -> Any | None:
     """Return the symbolic output of a functional model with a loss and a single output, else None.
 
     Args:
@@ -231,7 +231,9 @@ def _stated_output(model: Any, sample: Sequence[Any]) -> Any | None:
     """
     outputs: Sequence[Any] = getattr(model, "outputs", None) or []
     labels = sample[1] if len(sample) > 1 else None
-    is_single = len(outputs) == 1 and not isinstance(labels, dict | list | tuple)
+    # a Sequential model that was not called has no `output`
+    nested = (labels, getattr(model, "output", None))
+    is_single = len(outputs) == 1 and not any(isinstance(part, dict | list | tuple) for part in nested)
     has_loss = keras_internals.compile_settings(model).get("loss") is not None
     if any(has_own_method(model, name) for name in _METHODS_OF_A_STEP):
         return None

@@ -33,27 +33,27 @@ PRIVATE = {
 
 
 def build_metrics_and_optimizer(
-    model: Any, sample: tuple[Any, ...], outputs: Any | None = None
+    model: Any, sample: tuple[Any, ...], output: Any | None = None
 ) -> None:
     """Create the variables of a compiled model's metrics and optimizer.
 
     Args:
         model: The compiled model.
         sample: A batch as in the training, or its TensorSpecs.
-        outputs: Keras's symbolic outputs of the model. With them, the model is not called; a call
-            takes as long as tracing a forward pass.
+        output: Keras's symbolic output of a model with a single one. With it, the model is not
+            called; a call takes as long as tracing a forward pass.
     """
     import keras
-    from keras.src import backend
+    from keras.src.backend import compute_output_spec
 
-    if outputs is not None:
+    if output is not None:
         symbols = keras.tree.map_structure(
-            lambda part: keras.KerasTensor(part.shape, backend.standardize_dtype(part.dtype)),
+            lambda part: keras.KerasTensor(part.shape, keras.backend.standardize_dtype(part.dtype)),
             sample,
         )
         x, y, weights = keras.utils.unpack_x_y_sample_weight(symbols)
         for function in (model.compute_metrics, model.compute_loss):
-            backend.compute_output_spec(function, x, y, outputs, sample_weight=weights)
+            compute_output_spec(function, x, y, output, sample_weight=weights)
     model._symbolic_build(data_batch=sample)
 
 

@@ -127,36 +127,36 @@ def make_fused_optimizer(
     base = {"sgd": keras.optimizers.SGD, "adam": keras.optimizers.Adam}[kind]
     update = _fused_updates()[base]
     compiled: dict[int, Callable[[Any, Any], None]] = {}
-    numbers = UpdateNumbers()
+    scalars = StepScalars()
 
     class Fused(base):  # type: ignore[misc,valid-type]
         """The Keras optimizer, whose updates of a variable are one operation."""
 
         def apply(self, grads: Any, trainable_variables: Any = None) -> None:
             """Apply the gradients as they are, without summing them over the replicas."""
-            numbers.clear()
+            scalars.clear()
             with apply_without_sum():
                 super().apply(grads, trainable_variables)
 
         def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-            """Update one variable by its gradient; rows of an embedding are updated as Keras does.
+            """Update one variable by its gradient.
 
             Args:
                 gradient: The variable's gradient.
                 variable: The variable.
                 learning_rate: The present learning rate.
             """
-            if isinstance(gradient, tf.IndexedSlices):  # rows of an embedding
+            if not _can_be_fused(gradient, variable):
                 super().update_step(gradient, variable, learning_rate)
                 return
             before = undo_cast(gradient) if casts else None
             if before is None or variable.shape.num_elements() < COMPILED_ELEMENTS_MIN:
-                update(self, gradient, variable, learning_rate, numbers)
+                update(self, gradient, variable, learning_rate, scalars)
                 return
             # the same in the first step of a call and in the loop of the others: compiled once
             if id(variable) not in compiled:
                 compiled[id(variable)] = tf.function(
-                    lambda own, rate: update(self, own, variable, rate, UpdateNumbers()),
+                    lambda own, rate: update(self, own, variable, rate, StepScalars()),
                     autograph=False,
                     jit_compile=True,
                 )
@@ -168,36 +168,45 @@ def make_fused_optimizer(
 def fuse_updates(optimizer: Any) -> None:
     """Let a model's compiled optimizer update each variable by one operation of TensorFlow.
 
-    It computes the same numbers. Optimizers other than Keras's SGD, Adam and AdamW stay as they
-    are, as do Adam with `amsgrad` and updates of an embedding's rows.
+    It computes the same values, within rounding of the variable's type. Optimizers other than
+    Keras's SGD, Adam and AdamW stay as they are, as do Adam with `amsgrad`, updates of an
+    embedding's rows, and variables of 16 bits.
 
     Args:
         optimizer: The Keras optimizer, which is changed.
     """
-    import tensorflow as tf
-
     update = _fused_updates().get(type(optimizer))
     if update is None or getattr(optimizer, "amsgrad", False):
         return
     keras_update, keras_apply = optimizer.update_step, optimizer.apply
-    numbers = UpdateNumbers()
+    scalars = StepScalars()
 
     def apply(grads: Any, trainable_variables: Any = None) -> None:
         """Apply the gradients, as the optimizer's method does."""
-        numbers.clear()
+        scalars.clear()
         keras_apply(grads, trainable_variables)
 
     def update_step(gradient: Any, variable: Any, learning_rate: Any) -> None:
         """Update one variable by its gradient, as the optimizer's method does."""
-        if isinstance(gradient, tf.IndexedSlices):
-            keras_update(gradient, variable, learning_rate)
+        if _can_be_fused(gradient, variable):
+            update(optimizer, gradient, variable, learning_rate, scalars)
         else:
-            update(optimizer, gradient, variable, learning_rate, numbers)
+            keras_update(gradient, variable, learning_rate)
 
     optimizer.apply, optimizer.update_step = apply, update_step
 
 
-class UpdateNumbers:
+def _can_be_fused(gradient: Any, variable: Any) -> bool:
+    """Return whether one operation of TensorFlow updates the variable as Keras does.
+
+    Keras updates single rows of an embedding otherwise. In 16 bits, 1 - beta of Adam may be 0.
+    """
+    import tensorflow as tf
+
+    return not isinstance(gradient, tf.IndexedSlices) and variable.dtype.size >= 4
+
+
+class StepScalars:
     """Scalars that the updates of all variables need, such as the learning rate in their type.
 
     They are computed once for the updates of a step, not once for each variable: a graph has fewer
@@ -227,7 +236,7 @@ class UpdateNumbers:
         return self._computed[key]
 
 
-def _fused_updates() -> dict[type, Callable[[Any, Any, Any, Any, UpdateNumbers], None]]:
+def _fused_updates() -> dict[type, Callable[[Any, Any, Any, Any, StepScalars], None]]:
     """Return Keras optimizer class → function that updates a variable by one operation.
 
     The function takes the optimizer, the gradient, the variable, the learning rate, and the scalars
@@ -243,7 +252,7 @@ def _fused_updates() -> dict[type, Callable[[Any, Any, Any, Any, UpdateNumbers],
 
 
 def _update_by_sgd(
-    sgd: Any, gradient: Any, variable: Any, learning_rate: Any, numbers: UpdateNumbers
+    sgd: Any, gradient: Any, variable: Any, learning_rate: Any, scalars: StepScalars
 ) -> None:
     """Update a variable by SGD, with momentum if the optimizer has it.
 
@@ -252,12 +261,12 @@ def _update_by_sgd(
         gradient: The variable's gradient.
         variable: The variable.
         learning_rate: The present learning rate.
-        numbers: The scalars of the step.
+        scalars: The scalars of the step.
     """
     import tensorflow as tf
 
-    rate, momentum = numbers.get(
-        variable, lambda number: (number(learning_rate), number(sgd.momentum))
+    rate, momentum = scalars.get(
+        variable, lambda cast: (cast(learning_rate), cast(sgd.momentum))
     )
     if sgd.momentum == 0:
         tf.raw_ops.ResourceApplyGradientDescent(
@@ -279,7 +288,7 @@ def _update_by_sgd(
 
 
 def _update_by_adam(
-    adam: Any, gradient: Any, variable: Any, learning_rate: Any, numbers: UpdateNumbers
+    adam: Any, gradient: Any, variable: Any, learning_rate: Any, scalars: StepScalars
 ) -> None:
     """Update a variable and its moments by Adam.
 
@@ -288,26 +297,26 @@ def _update_by_adam(
         gradient: The variable's gradient.
         variable: The variable.
         learning_rate: The present learning rate.
-        numbers: The scalars of the step.
+        scalars: The scalars of the step.
     """
     import tensorflow as tf
 
     first, second = keras_internals.moments(adam, keras_internals.slot_index(adam, variable))
 
-    def compute(number: Callable[[Any], Any]) -> dict[str, Any]:
+    def compute(cast: Callable[[Any], Any]) -> dict[str, Any]:
         """Return the operation's scalar arguments."""
-        step, beta_1, beta_2 = number(adam.iterations + 1), number(adam.beta_1), number(adam.beta_2)
-        # The operation computes 1 - beta in the variable's type, Keras in float64: the moments are
-        # larger by these factors, which rate and epsilon take out again.
-        first_factor = (1 - beta_1) / number(1 - adam.beta_1)
-        root_factor = tf.sqrt((1 - beta_2) / number(1 - adam.beta_2))
+        step, beta_1, beta_2 = cast(adam.iterations + 1), cast(adam.beta_1), cast(adam.beta_2)
+        # The operation computes 1 - beta in the variable's type, Keras in float64: in the first
+        # steps the moments are larger by these factors, which rate and epsilon take out again.
+        first_factor = (1 - beta_1) / cast(1 - adam.beta_1)
+        root_factor = tf.sqrt((1 - beta_2) / cast(1 - adam.beta_2))
         return {
             "beta1_power": beta_1**step,
             "beta2_power": beta_2**step,
-            "lr": number(learning_rate) * root_factor / first_factor,
+            "lr": cast(learning_rate) * root_factor / first_factor,
             "beta1": beta_1,
             "beta2": beta_2,
-            "epsilon": number(adam.epsilon) * root_factor,
+            "epsilon": cast(adam.epsilon) * root_factor,
         }
 
     tf.raw_ops.ResourceApplyAdam(
@@ -316,7 +325,7 @@ def _update_by_adam(
         v=second.handle,
         grad=tf.cast(gradient, variable.dtype),
         use_locking=True,
-        **numbers.get(variable, compute),
+        **scalars.get(variable, compute),
     )
 
 
@@ -469,19 +478,25 @@ def merge_equal_lookups(own: Any, total: Any, replicas: int) -> Any:
     return tf.IndexedSlices(values, indices, own.dense_shape)
 
 
-def forget_batch_size(batch: Any) -> Any:
-    """Return the batch, with the static batch size of its integer tensors set to unknown.
+def forget_batch_size(batch: Any, integers_only: bool = True) -> Any:
+    """Return the batch, with the static batch size of its tensors set to unknown.
 
     So `merge_equal_lookups` recognises lookups that depend on the examples: their number of indices
     is unknown.
+
+    Args:
+        batch: The batch.
+        integers_only: Whether only tensors of integers are changed: a model's `call` looks up rows
+            by these, while a user's `compute_loss` may convert others.
     """
     import tensorflow as tf
 
     def of_any(part: Any) -> Any:
-        """Return the tensor, with an unknown batch size if it has integers."""
+        """Return the tensor, with an unknown batch size if it may have indices."""
+        if integers_only and not part.dtype.is_integer:
+            return part
         shape = [None, *part.shape[1:]]
-        is_looked_up = part.dtype.is_integer
-        return tf.raw_ops.PlaceholderWithDefault(input=part, shape=shape) if is_looked_up else part
+        return tf.raw_ops.PlaceholderWithDefault(input=part, shape=shape)
 
     return tf.nest.map_structure(of_any, batch)
 
