@@ -47,8 +47,6 @@ from tfscaling.tables.row_types import PointRow  # noqa: E402
 from tfscaling.tables.row_values import point_of  # noqa: E402
 
 Dice = np.random.Generator
-#: (moment of a submission, time of the job) → its wait, all in seconds; in the order of moments.
-WaitOf = Callable[[float, float], float]
 #: Required share of all trials inside the interval, and of each cell.
 SHARE_MIN, SHARE_MAX, CELL_MIN = 0.85, 0.95, 0.80
 #: Typical time of a training, and start-up of each job, in seconds.
@@ -71,41 +69,6 @@ TIMES: dict[str, Callable[[Dice], float]] = {
 }
 
 
-class Partition:
-    """Nodes on which jobs of one node wait for their turn: own jobs, and other ones at random.
-
-    Args:
-        nodes: Number of nodes.
-        load: Share of the nodes that other jobs use.
-        other_job_s: Mean time of another job, in seconds.
-        dice: Source of random numbers.
-    """
-
-    def __init__(self, nodes: int, load: float, other_job_s: float, dice: Dice) -> None:
-        self._other_job_s, self._dice = other_job_s, dice
-        self._pause_s = other_job_s / (load * nodes)
-        self._next_s = -10 * other_job_s  # until the queue is as it stays
-        self._free_s = [self._next_s] * nodes
-
-    def wait_s(self, now_s: float, job_s: float) -> float:
-        """Return the wait of an own job, which is submitted after all earlier ones, in seconds.
-
-        Args:
-            now_s: The moment of its submission, in seconds.
-            job_s: Its time in seconds.
-        """
-        while self._next_s < now_s:
-            self._add_job(self._next_s, self._other_job_s * self._dice.exponential())
-            self._next_s += self._pause_s * self._dice.exponential()
-        return self._add_job(now_s, job_s) - now_s
-
-    def _add_job(self, now_s: float, job_s: float) -> float:
-        """Add a job to the queue; return when it starts, in seconds."""
-        start_s = max(now_s, self._free_s[0])
-        heapq.heapreplace(self._free_s, start_s + job_s)
-        return start_s
-
-
 @dataclass(frozen=True)
 class Truth:
     """How trainings, waits and failures really are.
@@ -115,60 +78,38 @@ class Truth:
         wait_s: Median wait before a job, with a scatter of a factor of e; 0 for none.
         failures_per_hour: Failures of a running job in an hour.
         factor: How many times as long trainings take as TRAINING_S.
-        partition: Nodes, and the share of them that other jobs use, which take TRAINING_S / 2 on
-            average; None if waits are independent of own jobs.
-        runs_at_once: Number of measured runs that have a job in the queue or running.
     """
 
     times: str = "3 %"
     wait_s: float = 0.0
     failures_per_hour: float = 0.0
     factor: float = 1.0
-    partition: tuple[int, float] | None = None
-    runs_at_once: int = 4
 
     def draw_time_s(self, dice: Dice) -> float:
         """Return the time of a training in one job."""
         return self.factor * TRAINING_S * TIMES[self.times](dice)
 
-    def start_queue(self, dice: Dice) -> WaitOf:
-        """Return a function that returns the wait before a job."""
-        if self.partition is not None:
-            return Partition(*self.partition, TRAINING_S / 2, dice).wait_s
-        if self.wait_s:
-            return lambda *_: self.wait_s * math.exp(dice.standard_normal())
-        return lambda *_: 0.0
+    def draw_wait_s(self, dice: Dice) -> float:
+        """Return the wait before a job."""
+        return self.wait_s * math.exp(dice.standard_normal()) if self.wait_s else 0.0
 
 
 def measure(truth: Truth, number: int, dice: Dice) -> MeasuredRuns:
     """Run trainings as a sweep does: failed attempts are repeated from their first step."""
-    times_s: list[float] = []
-    waits_s: list[float] = []
-    own_nodes: list[int] = []
-    failures, hours = 0, 0.0
-    wait_of, places_s = truth.start_queue(dice), [0.0] * min(number, truth.runs_at_once)
-    while len(times_s) < number:
-        time_s, now_s = truth.draw_time_s(dice), places_s[0]
-        end_s = failure_s(truth.failures_per_hour, dice)
-        job_s = min(end_s, time_s)
-        wait_s, own = wait_of(now_s, job_s), sum(now_s < free_s for free_s in places_s)
-        heapq.heapreplace(places_s, now_s + wait_s + job_s)
-        hours += job_s / 3600
-        if end_s < time_s:
+    times_s, waits_s, failures, hours = [], [], 0, 0.0
+    for _ in range(number):
+        time_s = truth.draw_time_s(dice)
+        while True:
+            waits_s.append(truth.draw_wait_s(dice))
+            end_s = failure_s(truth.failures_per_hour, dice)
+            hours += min(end_s, time_s) / 3600
+            if end_s >= time_s:
+                break
             failures += 1
-        else:
-            times_s.append(time_s)
-            waits_s.append(wait_s)
-            own_nodes.append(own + 1)
-    waits = waits_s if truth.wait_s or truth.partition else ()
-    return MeasuredRuns(
-        times_s,
-        STARTUP_S,
-        waits_s=waits,
-        own_nodes=own_nodes if truth.partition else (),
-        failures=failures,
-        attempt_hours=hours,
-    )
+            time_s = truth.draw_time_s(dice)
+        times_s.append(time_s)
+    waits = waits_s[-number:] if truth.wait_s else ()
+    return MeasuredRuns(times_s, STARTUP_S, 0.0, waits, failures, hours)
 
 
 def failure_s(per_hour: float, dice: Dice) -> float:
@@ -178,7 +119,6 @@ def failure_s(per_hour: float, dice: Dice) -> float:
 
 def run_campaign(plan: CampaignPlan, truth: Truth, dice: Dice) -> tuple[float, float]:
     """Run a campaign job by job; return its duration in seconds and the hours of its jobs."""
-    wait_of = truth.start_queue(dice)
     todo = [truth.draw_time_s(dice) - STARTUP_S for _ in range(plan.trainings)][::-1]
     under_way: list[tuple[float, float]] = []  # (when its next job is submitted, training left)
     now_s = busy_s = 0.0
@@ -196,7 +136,7 @@ def run_campaign(plan: CampaignPlan, truth: Truth, dice: Dice) -> tuple[float, f
             left_s = 0.0
         elif job_s > STARTUP_S and plan.checkpoint_every_s < math.inf:
             left_s -= (job_s - STARTUP_S) // plan.checkpoint_every_s * plan.checkpoint_every_s
-        heapq.heappush(under_way, (now_s + wait_of(now_s, job_s) + job_s, left_s))
+        heapq.heappush(under_way, (now_s + truth.draw_wait_s(dice) + job_s, left_s))
     return now_s, busy_s / 3600
 
 
@@ -222,18 +162,6 @@ CELLS: dict[str, tuple[CampaignPlan, Truth]] = {
     "slow mode, waits, failures, limit": (
         CampaignPlan(30, 4, 7200, 600),
         Truth("3 %, one in ten 1.5 times", 600, 1 / 24),
-    ),
-    "5 nodes, 30 % busy": (CampaignPlan(30, 3), Truth(partition=(5, 0.3), runs_at_once=3)),
-    "5 nodes, runs 6 at once": (CampaignPlan(30, 3), Truth(partition=(5, 0.3), runs_at_once=6)),
-    "5 nodes, runs 2 at once": (CampaignPlan(30, 3), Truth(partition=(5, 0.3), runs_at_once=2)),
-    "5 nodes, limit of 2 hours": (
-        CampaignPlan(6, 3, 7200, 600),
-        Truth("15 %", partition=(5, 0.3), failures_per_hour=1 / 48, runs_at_once=3),
-    ),
-    "25 nodes, 75 % busy": (CampaignPlan(6, 3), Truth(partition=(25, 0.75), runs_at_once=3)),
-    "25 nodes, limit of 2 hours": (
-        CampaignPlan(6, 3, 7200, 600),
-        Truth("15 %", partition=(25, 0.75), failures_per_hour=1 / 48, runs_at_once=3),
     ),
 }
 #: Numbers of measured runs.

@@ -9,11 +9,10 @@ workflow measures it in a few runs, and states duration and node-hours of two ca
 then carried out as chains of Slurm jobs, each in a separate partition with an equal queue:
 `retried` has faults and no checkpoints; `resumed` has a time limit, checkpoints, faults, and
 interruptions by scancel. Hours are compressed to minutes: trainings sleep for about four minutes.
-The launcher of runs takes seconds, which is a twentieth of that. Jobs of campaigns are started
-without it, and sleep for a start-up drawn from the start-ups of all runs. Slurm enforces limits to
-the minute, so a job ends itself at its limit. Prints a table of the campaigns, a table of their
-parts as measured in the runs and as they were in the campaigns, and ends with 1 if fewer than
-SHARE_MIN of the campaigns are inside their intervals of duration or node-hours.
+The launcher of runs takes seconds, which is a twentieth of that. Jobs of campaigns, which are
+started without it, sleep for as long as the runs' start-up took. Slurm enforces limits to the
+minute, so a job ends itself at its limit. Prints a table, and ends with 1 if fewer than SHARE_MIN
+of the campaigns are inside their intervals of duration or node-hours.
 """
 
 from __future__ import annotations
@@ -36,8 +35,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 CLUSTER = REPOSITORY / "provision/virtual/cluster"
@@ -125,27 +123,21 @@ def kill_at_random(per_hour: float) -> None:
         signal.setitimer(signal.ITIMER_REAL, random.expovariate(per_hour / 3600))
 
 
-def run_job(campaign: Campaign, number: int, submitted_s: float) -> None:
+def run_job(campaign: Campaign, number: int) -> None:
     """Continue a training in a Slurm job; at its end, submit the next job of this place.
 
     Args:
         campaign: The campaign.
         number: Number of the training.
-        submitted_s: When the job was submitted, in seconds since 1970.
     """
     began_s, folder = time.time(), campaign.training(number)
     due_s = began_s + random.expovariate(campaign.interruptions_per_hour / 3600 or 1e-9)
-    startup_s = random.choice(campaign.startups_s)
-    job = JobTimes(number, submitted_s, began_s, startup_s)
-    write(
-        folder / "job.json",
-        json.dumps({"id": os.environ["SLURM_JOB_ID"], "due_s": due_s, "times": job}),
-    )
+    job = {"id": os.environ["SLURM_JOB_ID"], "began_s": began_s, "due_s": due_s}
+    write(folder / "job.json", json.dumps(job))
     child = os.fork()
     if not child:
-        random.seed()  # not the numbers that the parent draws
         kill_at_random(campaign.site.failures_per_hour)
-        campaign.train(number, startup_s)
+        campaign.train(number)
         os._exit(0)
     if campaign.time_limit_s:
         signal.signal(signal.SIGALRM, lambda *_: os.kill(child, signal.SIGKILL))
@@ -154,7 +146,7 @@ def run_job(campaign: Campaign, number: int, submitted_s: float) -> None:
     signal.setitimer(signal.ITIMER_REAL, 0)
     ended_s = time.time()
     if campaign.take_job(number):
-        campaign.note_job(job, ended_s)
+        campaign.note_job(began_s, ended_s)
         if is_done:
             write(folder / "done_s", str(ended_s))
         campaign.submit_next(None if is_done else number)
@@ -165,15 +157,6 @@ def write(path: Path, text: str) -> None:
     part = path.with_suffix(f".{os.getpid()}")
     part.write_text(text)
     part.rename(path)
-
-
-class JobTimes(NamedTuple):
-    """Times of a job of a campaign, in seconds; moments are since 1970."""
-
-    training: int
-    submitted_s: float
-    began_s: float
-    startup_s: float
 
 
 # --- campaigns -----------------------------------------------------------------------------------
@@ -192,7 +175,7 @@ class Campaign:
         time_limit_s: Time after which a job ends; 0 without a limit.
         checkpoint_every_s: Interval of checkpoints; 0 without checkpoints.
         interruptions_per_hour: Interruptions of a running job in an hour.
-        startups_s: Times before a job trains, of which each job draws one.
+        startup_s: Time before a job trains.
     """
 
     folder: Path
@@ -203,17 +186,17 @@ class Campaign:
     time_limit_s: float
     checkpoint_every_s: float
     interruptions_per_hour: float
-    startups_s: list[float]
+    startup_s: float
 
     @classmethod
-    def create(cls, folder: Path, name: str, site: Site, startups_s: list[float]) -> Campaign:
+    def create(cls, folder: Path, name: str, site: Site, startup_s: float) -> Campaign:
         """Create a campaign of CAMPAIGNS.
 
         Args:
             folder: Its folder.
             name: Its name.
             site: Its training.
-            startups_s: Times before a job trains.
+            startup_s: Time before a job trains.
         """
         keys = CAMPAIGNS[name]
         limit_s, every_s = (
@@ -223,7 +206,7 @@ class Campaign:
         per_hour = float(keys.get("spot", {}).get("interruptions_per_hour", 0))
         number, at_once = keys["trainings"], keys["at_once"]
         partition = site.partition(name)
-        own = cls(folder, partition, site, number, at_once, limit_s, every_s, per_hour, startups_s)
+        own = cls(folder, partition, site, number, at_once, limit_s, every_s, per_hour, startup_s)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         write(folder / "campaign.json", json.dumps(asdict(own), default=str))
@@ -239,11 +222,11 @@ class Campaign:
         """Return the folder of a training."""
         return self.folder / f"training={number}"
 
-    def train(self, number: int, startup_s: float) -> None:
-        """Train what remains of a training, with checkpoints, after a start-up."""
+    def train(self, number: int) -> None:
+        """Train what remains of a training, with checkpoints."""
         file = self.training(number) / "left_s"
         left_s = float(file.read_text())
-        time.sleep(startup_s)
+        time.sleep(self.startup_s)
         every_s = self.checkpoint_every_s or left_s
         while left_s > every_s:
             time.sleep(every_s)
@@ -260,10 +243,10 @@ class Campaign:
             return False
         return True
 
-    def note_job(self, job: JobTimes, ended_s: float) -> None:
-        """Add an ended job to the file of jobs."""
+    def note_job(self, began_s: float, ended_s: float) -> None:
+        """Note the time of an ended job."""
         with (self.folder / "jobs.csv").open("a") as file:
-            file.write(",".join(map(str, (*job, ended_s))) + "\n")
+            file.write(f"{ended_s - began_s}\n")
 
     def submit_next(self, number: int | None = None) -> None:
         """Submit a job that continues a training, or begins the next one if there is one.
@@ -274,8 +257,7 @@ class Campaign:
         if number is None:
             number = next(filter(self._begin, range(self.trainings)), None)
         if number is not None:
-            words = [str(self.folder), str(number), str(time.time())]
-            submit(self.partition, sys.executable, __file__, "--job", *words)
+            submit(self.partition, sys.executable, __file__, "--job", str(self.folder), str(number))
 
     def _begin(self, number: int) -> bool:
         """Return whether a training was not begun before; it is now."""
@@ -284,9 +266,7 @@ class Campaign:
             folder.mkdir()
         except FileExistsError:
             return False
-        training_s = str(self.site.draw_training_s())
-        write(folder / "training_s", training_s)
-        write(folder / "left_s", training_s)
+        write(folder / "left_s", str(self.site.draw_training_s()))
         return True
 
     def interrupt_due_jobs(self) -> None:
@@ -298,28 +278,17 @@ class Campaign:
                 continue
             if time.time() >= job["due_s"] and self.take_job(number):
                 subprocess.run(["scancel", job["id"]], check=True)
-                self.note_job(JobTimes(*job["times"]), time.time())
+                self.note_job(job["began_s"], time.time())
                 self.submit_next(number)
-
-    def trainings_s(self) -> list[float]:
-        """Return the seconds that the trainings take without start-ups and repeated parts."""
-        return [
-            float((self.training(number) / "training_s").read_text())
-            for number in range(self.trainings)
-        ]
 
     def ends_s(self) -> list[float]:
         """Return when the trainings that are done ended, in seconds since 1970."""
         files = (self.training(number) / "done_s" for number in range(self.trainings))
         return [float(file.read_text()) for file in files if file.exists()]
 
-    def jobs(self) -> list[tuple[JobTimes, float]]:
-        """Return the times of all ended jobs, and when each one ended, in seconds since 1970."""
-        lines = csv.reader((self.folder / "jobs.csv").read_text().splitlines())
-        return [
-            (JobTimes(int(number), *map(float, times[:-1])), float(times[-1]))
-            for number, *times in lines
-        ]
+    def job_hours(self) -> float:
+        """Return the hours of all jobs."""
+        return sum(map(float, (self.folder / "jobs.csv").read_text().split())) / 3600
 
 
 def submit(partition: str, *words: str) -> None:
@@ -332,68 +301,18 @@ def submit(partition: str, *words: str) -> None:
     )
 
 
-class Parts(NamedTuple):
-    """Means of what a campaign consists of, in seconds, as runs or as jobs of campaigns have them.
-
-    Attributes:
-        wait_s: Wait of a job in the queue.
-        startup_s: Time before a job trains.
-        training_s: Time of a training without its start-up.
-    """
-
-    wait_s: float
-    startup_s: float
-    training_s: float
-
-
-class Happened(NamedTuple):
-    """How a campaign went.
-
-    Attributes:
-        hours: Hours from its start until all trainings were done.
-        node_hours: Hours of all jobs.
-        jobs: Number of jobs.
-        parts: Means of its jobs and trainings.
-    """
-
-    hours: float
-    node_hours: float
-    jobs: int
-    parts: Parts
-
-    @classmethod
-    def read(cls, campaign: Campaign, started_s: float) -> Happened:
-        """Read the files of a campaign that is done.
-
-        Args:
-            campaign: The campaign.
-            started_s: When it was started, in seconds since 1970.
-        """
-        jobs = campaign.jobs()
-        return cls(
-            (max(campaign.ends_s()) - started_s) / 3600,
-            sum(ended_s - job.began_s for job, ended_s in jobs) / 3600,
-            len(jobs),
-            Parts(
-                fmean(job.began_s - job.submitted_s for job, _ in jobs),
-                fmean(job.startup_s for job, _ in jobs),
-                fmean(campaign.trainings_s()),
-            ),
-        )
-
-
 def run_campaigns(
-    sites: list[Site], startups_s: list[float], folder: Path
-) -> dict[tuple[str, str], Happened]:
+    sites: list[Site], startups_s: dict[str, float], folder: Path
+) -> dict[tuple[str, str], tuple[float, float]]:
     """Carry out all campaigns at the same time.
 
     Args:
         sites: The trainings.
-        startups_s: Times before a job trains, of which each job draws one.
+        startups_s: Name of a site → time before a job trains.
         folder: Folder for the campaigns.
 
     Returns:
-        (name of the campaign, name of the site) → how it went.
+        (name of the campaign, name of the site) → duration in hours, node-hours.
     """
     campaigns: dict[tuple[str, str], Campaign] = {}
     began_s: dict[tuple[str, str], float] = {}
@@ -402,7 +321,8 @@ def run_campaigns(
     while due or any(len(each.ends_s()) < each.trainings for each in campaigns.values()):
         if due and time.time() >= due_s:
             name, site = due.pop()
-            campaign = Campaign.create(folder / name / site.name, name, site, startups_s)
+            startup_s = startups_s[site.name]
+            campaign = Campaign.create(folder / name / site.name, name, site, startup_s)
             campaigns[name, site.name] = campaign
             began_s[name, site.name] = time.time()
             for _ in range(campaign.at_once):
@@ -411,7 +331,10 @@ def run_campaigns(
         for campaign in campaigns.values():
             campaign.interrupt_due_jobs()
         time.sleep(POLL_S)
-    return {key: Happened.read(each, began_s[key]) for key, each in campaigns.items()}
+    return {
+        key: ((max(each.ends_s()) - began_s[key]) / 3600, each.job_hours())
+        for key, each in campaigns.items()
+    }
 
 
 # --- cluster, queue and sweep --------------------------------------------------------------------
@@ -520,40 +443,14 @@ def state_intervals(
         return {row["platform"]: row for row in csv.DictReader(table)}
 
 
-def read_runs(folder: Path) -> dict[str, tuple[Parts, list[float]]]:
-    """Return site → means of its measured runs, and the start-up of each run in seconds.
-
-    Args:
-        folder: Folder of the sweep's results.
-    """
-    by_site: dict[str, list[tuple[float, float, float]]] = {}
-    with (folder / "runs.csv").open() as table:
-        for row in csv.DictReader(table):
-            if row["status"] == "ok":
-                names = ("wall_time_s", "train_time_s", "step_time_s", "queue_time_s")
-                wall_s, after_first_s, step_s, wait_s = (float(row[name]) for name in names)
-                training_s = after_first_s + step_s  # as `conclusions.campaign` has it
-                own = by_site.setdefault(row["platform"], [])
-                own.append((wait_s, wall_s - training_s, training_s))
-    return {
-        site: (Parts(*map(fmean, zip(*own, strict=True))), [run[1] for run in own])
-        for site, own in by_site.items()
-    }
-
-
-def print_table(rows: list[dict[str, Any]]) -> None:
-    """Print rows of equal keys as a table."""
+def print_results(rows: list[dict[str, Any]]) -> bool:
+    """Print the campaigns, and return whether enough are inside their intervals."""
+    is_enough = True
     columns = [*rows[0]]
     print(f"\n| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
     for row in rows:
         cells = (f"{v:.3f}" if isinstance(v, float) else str(v) for v in row.values())
         print(f"| {' | '.join(cells)} |")
-
-
-def print_results(rows: list[dict[str, Any]]) -> bool:
-    """Print the campaigns, and return whether enough are inside their intervals."""
-    is_enough = True
-    print_table(rows)
     print("\n| campaigns | number | quantity | inside | below | above |\n|---|--:|---|--:|--:|--:|")
     for name in (*CAMPAIGNS, "all"):
         own = [row for row in rows if name in (row["campaign"], "all")]
@@ -574,13 +471,12 @@ def main() -> None:
     root = Path(tempfile.gettempdir()) / "tfscaling-campaigns"
     parser.add_argument("--root", type=Path, default=root, help="folder of the cluster")
     parser.add_argument("--train", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--job", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--job", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.train:
         train(Site(**json.loads(os.environ["CAMPAIGN_SITE"])))
     elif args.job:
-        folder, number, submitted_s = args.job
-        run_job(Campaign.load(Path(folder)), int(number), float(submitted_s))
+        run_job(Campaign.load(Path(args.job[0])), int(args.job[1]))
     else:
         sys.exit(not check(args))
 
@@ -592,28 +488,21 @@ def check(args: argparse.Namespace) -> bool:
     with start_cluster(sites, args.root), fill_queues(sites):
         time.sleep(OTHER_JOB_S)  # until the queues are about as they stay
         stated = {name: state_intervals(name, sites, folder, args.runs) for name in CAMPAIGNS}
-        measured = read_runs(folder)
-        startups_s = [each for _, own in measured.values() for each in own]
+        startups_s = {name: float(row["startup_s"]) for name, row in stated["retried"].items()}
         happened = run_campaigns(sites, startups_s, folder / "campaigns")
-    rows, part_rows = [], []
+    rows = []
     for name in CAMPAIGNS:
         for site in sites:
-            said, own = stated[name][site.name], happened[name, site.name]
+            said, (hours, node_hours) = stated[name][site.name], happened[name, site.name]
             row = {"campaign": name, **asdict(site)}
             for what, column, value, unit_s in (
-                ("hours", "duration_s", own.hours, 3600),
-                ("node-hours", "node_hours", own.node_hours, 1),
+                ("hours", "duration_s", hours, 3600),
+                ("node-hours", "node_hours", node_hours, 1),
             ):
                 row[what] = value
                 for end, suffix in (("low", "_low"), ("median", ""), ("high", "_high")):
                     row[f"{what}, {end}"] = float(said[column + suffix]) / unit_s
             rows.append(row)
-            parts = {"jobs, expected": float(said["jobs"]), "jobs": own.jobs}
-            for part in Parts._fields:
-                parts[f"{part}, runs"] = getattr(measured[site.name][0], part)
-                parts[f"{part}, campaign"] = getattr(own.parts, part)
-            part_rows.append({"campaign": name, "name": site.name, **parts})
-    print_table(part_rows)
     return print_results(rows)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import itertools
 import math
 import random
 import time
@@ -113,25 +112,6 @@ def test_waits_are_of_the_configuration_or_of_its_platform() -> None:
     assert [round(row.duration_s / 100) for row in found] == [1, 6, 6]
     short = {**wait, "projected_from_steps": lambda row: 10, "projected_to_steps": lambda row: 99}
     assert rows_by_nodes(study(times, short))[1].waits == SHORT_WAITS
-
-
-def test_own_nodes_are_those_of_runs_that_wait_or_run_at_a_submission() -> None:
-    _, table, planned = measured({("east", n): around(100.0, runs=6) for n in (1, 2)})
-    table["queue_time_s"] = [50.0] * 12
-    table["wall_time_s"] = [100.0] * 12
-    begun = datetime.datetime(2026, 12, 1, tzinfo=datetime.UTC)
-    table["started"] = [
-        (begun + datetime.timedelta(seconds=100 * number)).isoformat()
-        for number in range(len(table))
-    ]
-    made = Study(comparison_table(table, planned), table, planned)
-    rows = sorted(made.run_rows, key=lambda row: row.started or "")
-    # each run is submitted while the one before it runs, and after the others have ended
-    nodes = [row.nodes for row in rows]
-    expected = [nodes[0], *(a + b for a, b in itertools.pairwise(nodes))]
-    assert campaign.count_own_nodes(rows, rows) == expected
-    rows[0].started = None
-    assert campaign.count_own_nodes(rows, rows) == []
 
 
 def test_a_job_is_the_complete_run_and_a_short_run_is_projected() -> None:

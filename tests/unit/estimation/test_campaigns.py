@@ -111,56 +111,10 @@ def test_interruptions_cost_what_the_exponential_says() -> None:
 def test_waits_and_failures_are_as_the_runs_showed() -> None:
     waits_s = (1800.0,) * 12
     waiting = simulate_campaigns(CampaignPlan(6, 2), equal_runs(3600.0, waits_s=waits_s))  # type: ignore[arg-type]
-    assert interval_ends(waiting.durations_s)[1] == pytest.approx(3 * 5400, rel=0.1)
+    assert interval_ends(waiting.durations_s)[1] == pytest.approx(3 * 5400)
     runs = MeasuredRuns([3600.0] * 4000, failures=1000, attempt_hours=5000.0)
     failing = simulate_campaigns(CampaignPlan(40), runs)
     assert failing.jobs.mean() == pytest.approx(40 * math.exp(0.2), rel=0.02)
-
-
-def waiting_runs(own_nodes: list[float], waits_s: list[float]) -> MeasuredRuns:
-    return MeasuredRuns([3600.0] * 12, waits_s=waits_s, own_nodes=own_nodes, attempt_hours=1e9)
-
-
-def test_waits_behind_more_own_jobs_than_the_campaign_has_do_not_count() -> None:
-    """Six runs at once fill a small partition; a campaign of three at once does not."""
-    own_nodes, waits_s = [1.0, 2, 3, 4, 5, 6] * 2, [0.0, 0, 0, 9000, 9000, 9000] * 2
-    plan = CampaignPlan(30, 3)
-    few = interval_ends(simulate_campaigns(plan, waiting_runs(own_nodes, waits_s)).durations_s)
-    unknown = interval_ends(simulate_campaigns(plan, waiting_runs([], waits_s)).durations_s)
-    assert few[0] == pytest.approx(10 * 3600)
-    assert few[1] < 1.1 * few[0] and unknown[0] > 1.1 * few[1]
-    crowded = interval_ends(
-        simulate_campaigns(CampaignPlan(30, 6), waiting_runs(own_nodes, waits_s)).durations_s
-    )
-    assert crowded[1] > 1.2 * 5 * 3600
-
-
-def test_waits_may_grow_with_own_jobs_and_shrink_with_shorter_ones() -> None:
-    """In a small partition only: one end of the interval remains where it is in a large one."""
-
-    def waits_s(plan: CampaignPlan, own: float) -> tuple[float, float, float]:
-        runs = waiting_runs([own] * 12, [3600.0] * 12)
-        simulated = simulate_campaigns(plan, runs)
-        return interval_ends((simulated.durations_s - 3600 * simulated.job_hours) / simulated.jobs)
-
-    same, more, shorter = (
-        waits_s(plan, own)
-        for plan, own in (
-            (CampaignPlan(1), 1.0),
-            (CampaignPlan(1), 0.25),
-            (CampaignPlan(1, 1, 900.0, 1.0), 1.0),
-        )
-    )
-    assert more[1] > 2 * same[1] and more[0] >= 0.9 * same[0]
-    assert shorter[1] < 0.8 * same[1] and shorter[2] <= 1.1 * same[2]
-
-
-def test_short_waits_stay_short_among_long_ones() -> None:
-    """Most jobs start at once: a campaign may be done without a long wait."""
-    waits_s = [1.0] * 11 + [7200.0]
-    simulated = simulate_campaigns(CampaignPlan(2, 2), waiting_runs([], waits_s))
-    low, middle, high = interval_ends(simulated.durations_s)
-    assert (low, middle) == pytest.approx((3601, 3601)) and high > 2 * 3600
 
 
 def test_fewer_runs_and_slow_runs_widen_the_interval() -> None:

@@ -14,7 +14,7 @@ import scipy
 from all_trainings import TRAININGS, simulate_cell
 from tfscaling.estimation.run_counts import KEPT_RUNS
 from tfscaling.record.metrics import QUALITY
-from tfscaling.search.further_runs import ATTAINED_SHARE, SHORT_PRICE, _price, assess_further_runs
+from tfscaling.search.further_runs import SHORT_PRICE, _price, assess_further_runs
 from tfscaling.search.interim import chances_to_beat_best
 from tfscaling.search.scaling_model import Fit
 from tfscaling.search.scaling_search import ScalingSearch, decide
@@ -124,8 +124,7 @@ def test_the_saving_is_the_expected_loss_of_the_named_one(dice: np.random.Genera
             scale = 0.01 / (z[0] - z[1])
             draws = -z[0] * scale + scale * dice.standard_t(freedom, 200_000)
             losses.append(float(np.maximum(0, -np.expm1(draws)).mean()))
-    gain = found.saving / ATTAINED_SHARE / value
-    assert max(losses) * 0.97 <= gain <= sum(losses) * 1.03
+    assert max(losses) * 0.97 <= found.saving / value <= sum(losses) * 1.03
     chances = chances_to_beat_best(state, problem.log_indifference)
     assert chances.max() <= found.chance <= chances.sum()
 

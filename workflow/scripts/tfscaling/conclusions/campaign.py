@@ -252,7 +252,7 @@ def _summarize_runs(
     found.training_time_s = median(times_s)
     found.startup_s = median(startups_s) if startups_s else NAN
     found.failed_attempts = sum(run.failed_attempts for run in runs)
-    found.waits, waiting = _select_waits(study, row)
+    found.waits, waits_s = _select_waits(study, row)
     hours = (
         sum(_known_or_zero(run.wall_time_s) + _known_or_zero(run.lost_time_s) for run in runs)
         / 3600
@@ -261,9 +261,7 @@ def _summarize_runs(
         times_s,
         _known_or_zero(found.startup_s),
         math.sqrt(fmean(error**2 for error in errors)),
-        [_wait_s(run) for run in waiting],
-        count_own_nodes(waiting, study.run_rows),
-        row.nodes,
+        waits_s,
         found.failed_attempts,
         hours,
     )
@@ -294,67 +292,24 @@ def _known_or_zero(value: float) -> float:
     return value if is_known(value) else 0.0
 
 
-def _select_waits(study: Study, row: PointRow) -> tuple[str, list[RunRow]]:
-    """Return the source of the waits before a configuration's jobs, and the runs that waited.
+def _select_waits(study: Study, row: PointRow) -> tuple[str, list[float]]:
+    """Return the source of the waits before a configuration's jobs, and the waits in seconds.
 
     The waits are from runs of the configuration, or from all runs on its platform if too few runs
-    of the configuration have one. The source is one of OWN_WAITS, PLATFORM_WAITS, SHORT_WAITS and
-    NO_WAITS.
+    of the configuration have one. They include the boot of nodes. The source is one of OWN_WAITS,
+    PLATFORM_WAITS, SHORT_WAITS and NO_WAITS.
     """
     of_platform = [run for run in study.run_rows if run.platform == row.platform]
     for source, runs in (
         (OWN_WAITS, study.runs_by_point[point_of(row)]),
         (PLATFORM_WAITS, of_platform),
     ):
-        waiting = [run for run in runs if is_known(run.queue_time_s)]
-        if len(waiting) >= RUNS_FOR_INTERVAL:
-            return (SHORT_WAITS if is_projected(row) else source), waiting
+        waits_s = [
+            r.queue_time_s + _known_or_zero(r.boot_time_s) for r in runs if is_known(r.queue_time_s)
+        ]
+        if len(waits_s) >= RUNS_FOR_INTERVAL:
+            return (SHORT_WAITS if is_projected(row) else source), waits_s
     return NO_WAITS, []
-
-
-def _wait_s(run: RunRow) -> float:
-    """Return the wait of a run in seconds, with the boot of its nodes."""
-    return run.queue_time_s + _known_or_zero(run.boot_time_s)
-
-
-def count_own_nodes(waiting: Sequence[RunRow], runs: Sequence[RunRow]) -> list[float]:
-    """Return the number of nodes that own runs had or requested when each run was submitted.
-
-    They are the nodes of all runs on its platform that waited or ran at that time, itself included.
-    Runs without a wait or a start are not counted.
-
-    Args:
-        waiting: The runs whose submissions count; each has a wait.
-        runs: All runs of the study.
-
-    Returns:
-        A number for each of `waiting`; [] if a start is not known.
-    """
-    if any(run.started is None for run in waiting):
-        return []
-    spans = [
-        (run.platform, run.nodes, *_queued_and_ended_s(run))
-        for run in runs
-        if run.started is not None and is_known(run.queue_time_s)
-    ]
-    moments = [(run.platform, _queued_and_ended_s(run)[0]) for run in waiting]
-    return [
-        float(
-            sum(
-                n
-                for name, n, queued_s, ended_s in spans
-                if name == own and queued_s <= now_s < ended_s
-            )
-        )
-        for own, now_s in moments
-    ]
-
-
-def _queued_and_ended_s(run: RunRow) -> tuple[float, float]:
-    """Return when a run with a start and a wait was submitted and ended, in seconds since 1970."""
-    assert run.started is not None
-    started_s = datetime.datetime.fromisoformat(run.started).timestamp()
-    return started_s - _wait_s(run), started_s + max(_known_or_zero(run.wall_time_s), 1e-3)
 
 
 def _add_simulation(

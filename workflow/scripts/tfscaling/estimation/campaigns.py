@@ -5,17 +5,14 @@ therefore has its own mean and scatter of times, drawn from their posterior dist
 runs (logarithms of times, normal, with the reference prior: together Student's t). A few runs may
 also miss a slow mode, such as a slow node: a share of trainings takes longer, by a factor that runs
 have shown, or else by an assumed one. Waits in the queue and the rate of failures are drawn in the
-same way. Waits of the same hours resemble each other, so few of them count as independent. Own jobs
-prolong each other's waits in a small partition and not in a large one: a share of this effect is
-drawn for each simulated campaign. benchmarks/campaign.py has the rate with which the intervals
-hold.
+same way. benchmarks/campaign.py has the rate with which the intervals hold.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -31,15 +28,6 @@ JOBS_SIMULATED_MAX = 2_000_000
 JOBS_MAX = 1000
 #: Waits below this are treated as equal, in seconds.
 WAIT_MIN_S = 60.0
-#: Waits of the same hours resemble each other: this share of them counts as independent ones.
-WAITS_INDEPENDENT = 0.25
-#: Prior of waits: short and long ones, among none, and the degrees of freedom with which the
-#: logarithms of long ones have a standard deviation of 1.
-WAITS_PRIOR, LONG_WAITS_FREEDOM = 0.1, 2.0
-#: Waits behind more own nodes than the campaign has are only used if fewer others were measured.
-WAITS_KEPT_MIN = 2
-#: Waits change at most in proportion to this power of the own nodes.
-OWN_NODES_POWER_MAX = 2.0
 #: A run is slow if it takes this many times the median, and is this many deviations above it.
 SLOW_RATIO, SLOW_DEVIATIONS = 1.15, 6.0
 #: Prior of slow modes: slow runs among none, and the mean logarithm of how many times as long.
@@ -69,14 +57,6 @@ class CampaignPlan:
     checkpoint_every_s: float = math.inf
     interruptions_per_hour: float = 0.0
 
-    def mean_places(self) -> float:
-        """Return the mean number of jobs in the queue or running when a training begins.
-
-        The training's first job is included; the first trainings begin one after the other.
-        """
-        places = min(self.at_once, self.trainings)
-        return places - places * (places - 1) / 2 / self.trainings
-
     def saved_s(self, trained_s: Array) -> Array:
         """Return the seconds of a job's training that its last checkpoint keeps.
 
@@ -99,9 +79,6 @@ class MeasuredRuns:
         startup_s: Part of this time that each further job of a training repeats.
         shared_error: Standard error of the times as a fraction, which more runs do not reduce.
         waits_s: Waits of jobs before they began, in seconds; if empty, no waits are simulated.
-        own_nodes: For each wait, the nodes of own jobs in the queue or running when the waiting job
-            was submitted, with its nodes; empty if unknown.
-        nodes: Nodes of a job of the campaign.
         failures: Number of failed attempts.
         attempt_hours: Hours of all attempts, failed or not.
     """
@@ -110,8 +87,6 @@ class MeasuredRuns:
     startup_s: float = 0.0
     shared_error: float = 0.0
     waits_s: Sequence[float] = ()
-    own_nodes: Sequence[float] = ()
-    nodes: int = 1
     failures: int = 0
     attempt_hours: float = 0.0
 
@@ -176,78 +151,6 @@ class LogNormals:
         return np.minimum(self.means[campaigns] + self.deviations[campaigns] * own, self.most)
 
 
-@dataclass(frozen=True)
-class Waits:
-    """The waits before jobs of each simulated campaign: short ones as measured, and long ones.
-
-    Attributes:
-        short_s: Measured waits of less than WAIT_MIN_S, in seconds; one or more.
-        short_shares: Share of short waits, (campaigns,).
-        longer: Distributions of long waits.
-        factors: Factor by which the waits of a campaign differ from the measured ones,
-            (campaigns,).
-    """
-
-    short_s: Array
-    short_shares: Array
-    longer: LogNormals
-    factors: Array
-
-    @classmethod
-    def draw_posterior(
-        cls, plan: CampaignPlan, runs: MeasuredRuns, campaigns: int, dice: np.random.Generator
-    ) -> Waits:
-        """Draw distributions of waits from the posterior that follows from measured waits.
-
-        Waits behind more own nodes than the campaign has at once are left out, unless fewer than
-        WAITS_KEPT_MIN remain.
-
-        Args:
-            plan: How the trainings are run.
-            runs: The measured runs, with waits.
-            campaigns: Number of distributions to draw.
-            dice: Source of random numbers.
-        """
-        waits_s, ratio = np.maximum(np.array(runs.waits_s, float), 0.0), 1.0
-        if len(runs.own_nodes):
-            own_nodes = np.array(runs.own_nodes, float)
-            is_kept = own_nodes <= min(plan.at_once, plan.trainings) * runs.nodes
-            if is_kept.sum() >= WAITS_KEPT_MIN:
-                waits_s, own_nodes = waits_s[is_kept], own_nodes[is_kept]
-            ratio = plan.mean_places() * runs.nodes / float(own_nodes.mean())
-        own_effects = dice.random(campaigns)
-        factors = ratio ** (OWN_NODES_POWER_MAX * own_effects)
-        factors *= min(1.0, plan.time_limit_s / float(np.median(runs.times_s))) ** own_effects
-        short_s, long_s = waits_s[waits_s < WAIT_MIN_S], waits_s[waits_s >= WAIT_MIN_S]
-        weight = WAITS_INDEPENDENT
-        shares = dice.beta(
-            weight * len(short_s) + WAITS_PRIOR, weight * len(long_s) + WAITS_PRIOR, campaigns
-        )
-        logs = np.log(long_s if len(long_s) else np.array([max(WAIT_MIN_S, 2 * waits_s.max())]))
-        freedom = LONG_WAITS_FREEDOM + len(logs) - 1
-        squares = LONG_WAITS_FREEDOM + ((logs - logs.mean()) ** 2).sum()
-        deviations = np.minimum(np.sqrt(squares / dice.chisquare(freedom, campaigns)), 2.0)
-        errors = deviations / math.sqrt(max(1.0, weight * len(logs)))
-        longer = LogNormals(
-            logs.mean() + errors * dice.standard_normal(campaigns),
-            deviations,
-            float(logs.max()) + math.log(WAIT_RATIO_MAX),
-        )
-        return cls(short_s if len(short_s) else np.zeros(1), shares, longer, factors)
-
-    def draw_s(self, campaigns: Array, dice: np.random.Generator) -> Array:
-        """Draw a wait in seconds from the distribution of each of these campaigns.
-
-        Args:
-            campaigns: Indices of campaigns; an index may be repeated.
-            dice: Source of random numbers.
-        """
-        is_short = dice.random(campaigns.shape) < self.short_shares[campaigns]
-        short_s = dice.choice(self.short_s, campaigns.shape)
-        waits_s = np.where(is_short, short_s, np.exp(self.longer.draw(campaigns, dice)))
-        return np.asarray(self.factors[campaigns] * waits_s)
-
-
 def simulate_campaigns(
     plan: CampaignPlan, runs: MeasuredRuns, seed: int = 0, campaigns: int = CAMPAIGNS
 ) -> SimulatedCampaigns:
@@ -262,7 +165,13 @@ def simulate_campaigns(
     dice = np.random.default_rng(seed)
     campaigns = min(campaigns, _campaigns_to_simulate(plan, runs))
     times_s = _draw_times(runs, campaigns, plan.trainings, dice)
-    waits = Waits.draw_posterior(plan, runs, campaigns, dice) if len(runs.waits_s) else None
+    wait_logs = np.log(np.maximum(np.array(runs.waits_s, float), 0.0) + WAIT_MIN_S)
+    waits = None
+    if len(wait_logs):
+        waits = replace(
+            LogNormals.draw_posterior(wait_logs, 0.0, campaigns, dice),
+            most=wait_logs.max() + math.log(WAIT_RATIO_MAX),
+        )
     hours = float(np.median(runs.times_s)) / 3600
     failures = dice.gamma(runs.failures + FAILURES_PRIOR, size=campaigns)
     failures /= runs.attempt_hours + FAILURE_TRAININGS_PRIOR * hours
@@ -334,14 +243,14 @@ class _JobSimulation:
     Attributes:
         plan: How the trainings are run.
         startup_s: Time before a job trains, in seconds.
-        waits: The waits before jobs; None without waits.
+        waits: Distributions of the wait before a job; None without waits.
         failures_per_hour: Expected failures of a job in an hour, (campaigns,).
         dice: Source of random numbers.
     """
 
     plan: CampaignPlan
     startup_s: float
-    waits: Waits | None
+    waits: LogNormals | None
     failures_per_hour: Array
     dice: np.random.Generator
 
@@ -402,7 +311,7 @@ class _JobSimulation:
         """Return the wait before a job of each of these campaigns (indices), in seconds."""
         if self.waits is None:
             return np.zeros(len(campaigns))
-        return self.waits.draw_s(campaigns, self.dice)
+        return np.maximum(np.exp(self.waits.draw(campaigns, self.dice)) - WAIT_MIN_S, 0.0)
 
 
 def interval_ends(values: Array) -> tuple[float, float, float]:

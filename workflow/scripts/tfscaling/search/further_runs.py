@@ -19,9 +19,6 @@ from tfscaling.search.search_types import PRICE_RATIO, FurtherRuns
 
 #: Price of a short run as a fraction of its complete training, as long as none is known.
 SHORT_PRICE = 0.1
-#: Share of the saving with the truly best candidate that further runs attain. They show it only in
-#: part, and the chances are cautious; benchmarks/all_trainings.py has the totals.
-ATTAINED_SHARE = 0.4
 #: Fractions by which the value of a training may fall, and their widths; small ones are denser.
 _EDGES = np.linspace(0, 1, 101) ** 2
 _FRACTIONS, _WIDTHS = (_EDGES[1:] + _EDGES[:-1]) / 2, np.diff(_EDGES)
@@ -33,7 +30,7 @@ def assess_further_runs(
     proposed: Mapping[str, int],
     to_make: Mapping[str, int] | None = None,
 ) -> FurtherRuns | None:
-    """Return the price of the next round, and what further runs are expected to save.
+    """Return the price of the next round, and the most that further runs are expected to save.
 
     Args:
         problem: The question.
@@ -59,10 +56,7 @@ def assess_further_runs(
     return FurtherRuns(
         trainings=problem.trainings,
         price=_price(problem, state, proposed if to_make is None else to_make, values),
-        saving=ATTAINED_SHARE
-        * problem.trainings
-        * float(values[best])
-        * _gain_if_known(problem, state),
+        saving=problem.trainings * float(values[best]) * _expected_gain(problem, state),
         chance=_chance_of_better(problem, state),
     )
 
@@ -97,7 +91,7 @@ def _price(
     return price
 
 
-def _gain_if_known(problem: SearchProblem, state: SearchState) -> float:
+def _expected_gain(problem: SearchProblem, state: SearchState) -> float:
     """Return the expected saving if the truly best candidate were known and used.
 
     The result is a fraction of the time or cost of a training with the present best candidate. It

@@ -170,8 +170,9 @@ class FurtherRuns:
     Attributes:
         trainings: Number of trainings that are planned with the answer.
         price: Expected price of the next round: node-hours, or US dollars if the goal is a cost.
-        saving: What further runs are expected to save in all trainings together, in the same unit:
-            a share of the saving if the truly best configuration were known.
+        saving: What all trainings together are expected to save, in the same unit, if they used the
+            truly best configuration and not the one that is best so far. Further runs cannot save
+            more.
         chance: Probability that another configuration is better than the one that is best so far,
             by more than the indifference.
     """
@@ -183,7 +184,7 @@ class FurtherRuns:
 
     @property
     def is_worth_its_price(self) -> bool:
-        """Whether further runs are expected to save more than the next round costs."""
+        """Whether the next round may save more than it costs."""
         return self.saving > self.price
 
 
