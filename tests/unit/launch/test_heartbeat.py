@@ -107,6 +107,22 @@ def test_ranks_that_hang_on_a_busy_machine_are_hung() -> None:
     assert found is not None and "50 s" in found.message
 
 
+def test_a_starved_rank_whose_threads_end_is_not_taken_for_hung() -> None:
+    run = Run(doing=RankActivity.TRAINING, timeout_s=600)
+    for _ in range(3):
+        assert run.go(100, {0: IDLE_S, 1: IDLE_S}, cpu_wait_s=20 * STARVED_S) is None
+        for rank, beat in run.beats.items():  # the waits of ended threads are no longer counted
+            run.beats[rank] = beat._replace(cpu_wait_s=beat.cpu_wait_s / 10)
+        assert run.go(300, {0: IDLE_S, 1: IDLE_S}, cpu_wait_s=STARVED_S) is None
+
+
+def test_short_waits_of_a_hanging_rank_do_not_add_up_for_hours() -> None:
+    run = Run(doing=RankActivity.LOADING, timeout_s=3600)
+    run.go(60, {0: BUSY_S, 1: BUSY_S})
+    found = run.go(2 * 3600, {0: IDLE_S / 10, 1: IDLE_S / 10}, cpu_wait_s=WOKEN_S)
+    assert found is not None and "3600 s" in found.message
+
+
 @pytest.fixture
 def many(dice: random.Random) -> tuple[int, int]:
     """A number of ranks, and one of them."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 import numpy as np
 import pytest
@@ -34,6 +37,41 @@ def test_a_metric_of_one_class_has_one_value() -> None:
     step = CustomTrainStep(model, BATCH, replicas=1)
     found = step.compute_metric_results([variable.numpy() for variable in step.metrics])
     assert found.keys() == {"loss", "f1"}
+
+
+class Called(keras.layers.Dense):
+    """A layer that counts its calls."""
+
+    calls = 0
+
+    def call(self, inputs: object) -> object:
+        Called.calls += 1
+        return super().call(inputs)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "settings", "calls"),
+    [
+        (lambda made: made, {"loss": "mse", "metrics": ["mae"]}, 0),
+        # outputs with a name: the metrics' names follow from the structure of the outputs
+        (lambda made: {"label": made}, {"loss": {"label": "mse"}, "metrics": {"label": "mae"}}, 1),
+        (lambda made: {"label": made}, {"loss": "mse"}, 1),
+    ],
+    ids=["one output", "a named output", "a named output and one loss"],
+)
+def test_a_model_of_one_output_is_not_called_for_its_metrics(
+    outputs: Callable[[object], object], settings: dict[str, Any], calls: int
+) -> None:
+    given = keras.Input((4,))
+    model = keras.Model(given, outputs(Called(1)(given)))
+    model.compile(keras.optimizers.Adam(), **settings)
+    Called.calls = 0
+    step = CustomTrainStep(model, BATCH, replicas=1)
+    assert Called.calls == calls
+    step.train(BATCH, None, 2)
+    found = step.compute_metric_results([variable.numpy() for variable in step.metrics])
+    assert found.keys() == {"loss", *(["mae"] if "metrics" in settings else [])}
+    assert model.optimizer.iterations == 1
 
 
 class Counting(keras.Sequential):
