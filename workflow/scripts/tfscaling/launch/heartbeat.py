@@ -303,7 +303,7 @@ class StallDetector:
     def _has_waited_for_a_cpu(self, rank: int, beat: Heartbeat) -> bool:
         """Return whether the rank's threads have waited for `WAIT_SHARE_MIN` of a period.
 
-        A period is at most `_idle_s` long. It begins anew when the sum of waits falls, because
+        A period is at most `_idle_s` long. A new one begins when the sum of waits falls, because
         threads have ended.
 
         Args:

@@ -24,12 +24,12 @@ class Tooltips(Artist):
 
     zorder = 9
 
-    def __init__(self, xs: Sequence[float], ys: Sequence[float], gids: Sequence[str]) -> None:
+    def __init__(self, xs: np.ndarray, ys: np.ndarray, gids: Sequence[str]) -> None:
         """Make the circles of finite points, in data coordinates of the axes that get them.
 
         Args:
-            xs: x values of the points.
-            ys: y values of the points.
+            xs: x values of the points, of shape (points,).
+            ys: y values of the points, of shape (points,).
             gids: Identifier of each point's group.
         """
         super().__init__()
@@ -44,7 +44,7 @@ class Tooltips(Artist):
         if not self.get_visible():
             return
         circle = MarkerStyle("o")
-        size = renderer.points_to_pixels(_DIAMETER)
+        size = np.asarray(renderer.points_to_pixels(_DIAMETER), float).item()
         shape = circle.get_transform() + Affine2D().scale(size)
         context = renderer.new_gc()
         context.set_alpha(0.0)

@@ -232,12 +232,12 @@ def _single_output(model: Any, sample: Sequence[Any]) -> Any | None:
     outputs: Sequence[Any] = getattr(model, "outputs", None) or []
     labels = sample[1] if len(sample) > 1 else None
     # a Sequential model that was not called has no `output`
-    nested = (labels, getattr(model, "output", None))
-    is_single = len(outputs) == 1 and not any(isinstance(part, dict | list | tuple) for part in nested)
+    parts = labels, getattr(model, "output", None)
+    is_nested = any(isinstance(part, dict | list | tuple) for part in parts)
     has_loss = keras_internals.compile_settings(model).get("loss") is not None
     if any(has_own_method(model, name) for name in _METHODS_OF_A_STEP):
         return None
-    return outputs[0] if is_single and has_loss else None
+    return outputs[0] if len(outputs) == 1 and has_loss and not is_nested else None
 
 
 def check_reductions(model: Any) -> None:

@@ -265,9 +265,7 @@ def _update_by_sgd(
     """
     import tensorflow as tf
 
-    rate, momentum = scalars.get(
-        variable, lambda cast: (cast(learning_rate), cast(sgd.momentum))
-    )
+    rate, momentum = scalars.get(variable, lambda cast: (cast(learning_rate), cast(sgd.momentum)))
     if sgd.momentum == 0:
         tf.raw_ops.ResourceApplyGradientDescent(
             var=variable.handle,
