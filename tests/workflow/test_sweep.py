@@ -15,9 +15,8 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from project import REPOSITORY, SMALL_MODEL, Project
+from project import DRAWN, REPOSITORY, SMALL_MODEL, Project
 from sweep import CONSOLE, SECRET, TEMPORARY
-from tfscaling.page.plot_registry import PLOTS
 from tfscaling.record.phases import PHASES, TRAINER_PHASES
 from tfscaling.study import grid
 from tfscaling.study.manifest import Manifest
@@ -25,8 +24,6 @@ from tfscaling.study.run_spec import run_path
 
 #: The start of a record is rounded to a thousandth of a second, an event to a millionth.
 ROUNDED_S = 2e-3
-#: Of a study without a search.
-DRAWN = [*PLOTS]
 
 
 def path_of(record: dict[str, Any]) -> str:
@@ -161,7 +158,7 @@ def test_the_report_has_every_point_and_asks_the_network_for_nothing(finished: P
     page = (finished.folder / "results/main/report.html").read_text()
     assert not re.findall(r"""(?:src|href|action)\s*=\s*["']?(?:https?:)?//""", page)
     assert "default-src 'none'" in page
-    assert page.count('<figure class="plot">') == len(DRAWN) - 1  # no platform has a price
+    assert page.count('<figure class="plot">') == len(DRAWN)
     assert "16 nodes exceed nodes_max 8" in page
 
 
