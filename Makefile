@@ -170,6 +170,8 @@ projection: $(STAMP)-trainer #- the time of three trainings from a tenth of thei
 	@$(SNAKEMAKE) --configfile studies/projection/config.yaml
 	@cat results/projection/details/conclusions/projection.md
 
+# one thread: those that wait for a product of small matrices use CPU time
+simulate: export OPENBLAS_NUM_THREADS = 1
 simulate: setup #- how often a search, answers, limits, dates, two sweeps, slow nodes and special cases are wrong
 	python benchmarks/node_effects.py
 	python benchmarks/special_cases.py
