@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 
 from tfscaling.estimation.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
+from tfscaling.page.tooltips import tooltips_class
 from tfscaling.record.metrics import METRICS
 from tfscaling.study.config_types import LINE_AXES, POINT_AXES
 from tfscaling.study.run_spec import Point
@@ -398,9 +399,7 @@ def add_tips(axes: Any, xs: np.ndarray, ys: np.ndarray, texts: Iterable[str]) ->
         ys: y values of the points.
         texts: The tooltips.
     """
-    from tfscaling.page.tooltips import Tooltips
-
-    axes.add_artist(Tooltips(xs, ys, [f"{_TIP}{text}" for text in texts]))
+    axes.add_artist(tooltips_class()(xs, ys, [f"{_TIP}{text}" for text in texts]))
 
 
 def error_bar_notes(tables: Tables, *columns: str) -> list[str]:
