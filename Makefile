@@ -27,7 +27,7 @@ DOTS = (while sleep 5 && kill -0 $$$$; do printf .; done) 2>/dev/null & trap "ki
 # folders of the tests of `make test` and `make test-full`; those that wait most come first.
 # There are more workers than cores, because many tests wait
 TESTED = $(addprefix tests/,slurm checks soak scheduler workflow unit)
-PROCESSES = $(shell expr 2 \* $$(nproc) + 2)
+PROCESSES = $(shell expr $$(nproc) + 4)
 PYTEST = pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder --junitxml=.pytest_cache/$@.xml
 # programs that tests run in separate environments
 TOOLS = aws-parallelcluster cfn-lint gpuhunt packages pandoc roc-validator snakedeploy

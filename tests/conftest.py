@@ -10,7 +10,8 @@ import sys
 from collections.abc import Callable, Generator
 from pathlib import Path
 
-# before NumPy is loaded: its matrices are small here, and threads that wait for work use CPU time
+# before NumPy is loaded, and for all that tests start: matrices are small here, and threads that
+# wait for work use CPU time
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import progress
@@ -27,7 +28,7 @@ for _name in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS"):
 # pytest keeps the modules that it compiles; otherwise each worker compiles all of them
 sys.dont_write_bytecode = False
 
-#: Files of tests that take minutes, the longest first; xdist gives whole files to its workers.
+#: Files of tests that take minutes and are begun first; xdist gives whole files to its workers.
 #: Those that compute and those that wait alternate.
 LONGEST = [
     *("test_essentials_on_slurm.py", "test_targets.py", "test_runs_by_parameters.py"),

@@ -547,19 +547,21 @@ def three_layers() -> Any:
     )
 
 
-def images_of_16_classes() -> Arrays:
+def images_of_16_classes(examples: int) -> Arrays:
     dice = np.random.default_rng(4)
-    x = dice.random((EXAMPLES, 16, 16, 3), np.float32)
-    return split(EXAMPLES - 1, x, dice.integers(0, 16, EXAMPLES).astype(np.int32))
+    x = dice.random((examples + 1, 16, 16, 3), np.float32)
+    return split(examples, x, dice.integers(0, 16, examples + 1).astype(np.int32))
 
 
-#: Ordinary networks, which two ranks train by MPI.
+#: Ordinary networks, which two ranks train by MPI; one without padding.
 ORDINARY: dict[str, Case] = {
     f"three layers, {name}": Case(
-        compiled(three_layers, optimizer(name, rate)), images_of_16_classes(), batch=32, epochs=2,
-        replicas=(2,), strategies=(MPI_STRATEGY,), is_evaluated=False,
+        compiled(three_layers, optimizer(name, rate)), images_of_16_classes(examples), batch=32,
+        epochs=2, replicas=(2,), strategies=(MPI_STRATEGY,), is_evaluated=False,
     )
-    for name, rate in [("SGD", 0.1), ("Adam", 0.01), ("RMSprop", 0.003)]
+    for name, rate, examples in [
+        ("SGD", 0.1, UNEVEN - 1), ("Adam", 0.01, WHOLE), ("RMSprop", 0.003, UNEVEN - 1),
+    ]
 }  # fmt: skip
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from project import QUICK, SMALL_MODEL
+from tfscaling.page.plot_registry import PLOTS
 
+#: Its plots. No platform has a price, so the last one has nothing to show.
+DRAWN = {"speedup", "epochs", "execution_time", "time_split", "cost_time"}
 SWEEP: dict[str, Any] = {
     "grid": [
         # 16 nodes are beyond nodes_max: excluded, with the reason
@@ -15,6 +18,7 @@ SWEEP: dict[str, Any] = {
     ],
     "recipes": {"tiny": QUICK, "other": {**QUICK, "learning_rate": 0.005}},
     "platforms": {"laptop": {"nodes_max": 8}},
+    "plots": dict.fromkeys(sorted(PLOTS.keys() - DRAWN)),
 }  # fmt: skip
 #: What the sweep printed, in the project's folder.
 CONSOLE = "console.log"

@@ -168,7 +168,7 @@ def test_an_edit_whose_runs_failed_is_undone_without_a_new_run(swept: Project) -
     ],
     ids=str,
 )
-@pytest.mark.parametrize("deleted", [pytest.param("nothing", marks=pytest.mark.full), "attempt=1"])
+@pytest.mark.parametrize("deleted", ["nothing", pytest.param("attempt=1", marks=pytest.mark.full)])
 def test_a_forced_run_that_fails_loses_no_record(
     options: tuple[str, ...], deleted: str, swept: Project
 ) -> None:

@@ -304,10 +304,16 @@ compute()
 """
 
 
+@pytest.mark.skipif(
+    not Path("/proc/self/schedstat").exists(), reason="Linux without statistics of its scheduler"
+)
 def test_threads_that_wait_for_a_cpu_are_counted(tmp_path: Path) -> None:
     first, last = beats_of(tmp_path, THREADS_ON_ONE_CPU)
     # not by time: one of the threads must wait, however fast they are
     assert last.cpu_wait_s > first.cpu_wait_s
+    with subprocess.Popen([sys.executable, "-c", THREADS_ON_ONE_CPU]) as program:
+        assert wait_until(lambda: heartbeat.tree_usage(program.pid).cpu_wait_s > 0)
+        program.kill()
 
 
 def test_a_rank_notices_that_its_parent_has_ended(tmp_path: Path) -> None:

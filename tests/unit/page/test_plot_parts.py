@@ -190,6 +190,26 @@ def test_the_same_figure_is_the_same_file_with_text_as_text() -> None:
     assert "sans-serif" in text and "<dc:date>" not in text
 
 
+@pytest.mark.parametrize("is_log", [False, True])
+def test_a_tip_is_where_its_point_is(is_log: bool) -> None:
+    figure, (axes,) = plot_figure.make_panels("T", "x", ["y"])
+    xs, ys = np.array([1.0, 3.0, np.nan, 7.0]), np.array([2.0, 50.0, 4.0, 9.0])
+    axes.plot(xs, ys, "o")
+    if is_log:
+        plot_figure.use_plain_log(axes, "y")
+    plot_figure.add_tips(axes, xs, ys, "abcd")
+    plot_figure.add_tips(axes, xs[:0], ys[:0], [])
+    tree = ElementTree.fromstring(plot_figure.to_svg(figure))
+    height = float(tree.get("viewBox", "").split()[3])
+    groups = [each for each in tree.iter() if each.get("class") == "tip"]
+    assert [group[0].text for group in groups] == ["a", "b", "d"]
+    for group, place in zip(groups, (0, 1, 3), strict=True):
+        (used,) = [each for each in group.iter() if each.tag.endswith("use")]
+        x, y = axes.transData.transform((xs[place], ys[place]))
+        found = [float(used.get(name, "nan")) for name in "xy"]
+        assert found == pytest.approx([x, height - y], abs=0.01)
+
+
 @pytest.mark.parametrize("title", ['"a" & <b>', "'a'", "\"a\" and 'b'"])
 def test_a_title_with_quotes_is_the_name_of_its_line_and_entry(title: str) -> None:
     rows = [{"platform": name, "platform_title": name} for name in "cdefgh"]

@@ -155,6 +155,31 @@ def test_a_compiled_optimizer_updates_as_keras_does(
     assert not any(kind.startswith("ResourceApply") for kind in plain)
 
 
+def updated_with_loss_scale(is_fused: bool) -> tuple[np.ndarray, int]:
+    """A variable after three steps, one of which overflows; the updates that were counted."""
+    inner = keras.optimizers.Adam(0.1)
+    optimizer = keras.mixed_precision.LossScaleOptimizer(inner)
+    if is_fused:
+        optimizers.fuse_updates(inner)
+    variable = keras.Variable(np.ones(3, np.float32))
+    optimizer.build([variable])
+
+    @tf.function(autograph=False)
+    def step(value: Any) -> None:
+        optimizer.apply([tf.fill(variable.shape, value)], [variable])
+
+    for value in (2e4, np.inf, 3e4):
+        step(tf.constant(value, tf.float32))
+    return variable.numpy(), int(inner.iterations)
+
+
+def test_a_fused_optimizer_within_a_loss_scale_skips_an_overflow() -> None:
+    (expected, updates), (found, own) = map(updated_with_loss_scale, (False, True))
+    assert own == updates == 2
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert not np.allclose(found, 1)
+
+
 @pytest.mark.parametrize("is_recipes", [False, True])
 def test_variables_of_several_types_are_updated_as_keras_does(is_recipes: bool) -> None:
     types, sizes = ["float32", "bfloat16", "float32", "float16"], random.sample(range(1, 9), 4)
