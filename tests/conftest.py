@@ -32,12 +32,12 @@ sys.dont_write_bytecode = False
 #: Those that compute and those that wait alternate.
 LONGEST = [
     *("test_essentials_on_slurm.py", "test_targets.py", "test_runs_by_parameters.py"),
-    *("test_oracle_features.py", "test_allocation_on_slurm.py", "test_oracle_public.py"),
-    *("test_hour_of_sweeps.py", "test_oracle_xla.py", "test_failed_runs.py", "test_reruns.py"),
-    *("test_light_setup.py", "test_search_on_slurm.py", "test_left_out.py", "test_claims.py"),
-    *("test_image_on_slurm.py", "test_agreement.py", "test_soak.py", "test_oracle_random.py"),
-    *("test_accounting_on_slurm.py", "test_search_errors.py", "test_driver_on_slurm.py"),
-    *("test_known_truth.py", "test_module.py", "test_closed_network.py"),
+    *("test_oracle_features.py", "test_allocation_on_slurm.py", "test_hour_of_sweeps.py"),
+    *("test_failed_runs.py", "test_reruns.py", "test_light_setup.py", "test_left_out.py"),
+    *("test_search_on_slurm.py", "test_oracle_public.py", "test_image_on_slurm.py"),
+    *("test_claims.py", "test_accounting_on_slurm.py", "test_agreement.py", "test_soak.py"),
+    *("test_oracle_xla.py", "test_driver_on_slurm.py", "test_search_errors.py"),
+    *("test_oracle_random.py", "test_closed_network.py", "test_known_truth.py", "test_module.py"),
 ]
 #: Seconds that a test of `make test-full`, or on Slurm, may take on a busy machine.
 LONGEST_S = 1500.0
