@@ -1,6 +1,6 @@
 """Random models by every strategy, against Keras's own `fit` on one device.
 
-`make fuzz-models N=200 SEED=1` trains as many random models in all ways, `make test-full` four,
+`make fuzz-models N=200 SEED=1` trains as many random models in all ways, `make test-full` six,
 and two others on two replicas; `make test` two more on two replicas.
 """
 
@@ -21,7 +21,7 @@ from ranks import Found, RankFailedError
 SEED = int(os.environ.get("SEED", "1"))
 #: Random models on two replicas; the next ones, or those of `make fuzz-models`, in all ways.
 ON_TWO_REPLICAS = [range(2, 4), pytest.param(range(2), marks=pytest.mark.full)]
-IN_ALL_WAYS = range(int(os.environ["N"])) if "N" in os.environ else range(4, 8)
+IN_ALL_WAYS = range(int(os.environ["N"])) if "N" in os.environ else range(4, 10)
 #: Likewise for each random model in all ways, on a busy machine.
 MODEL_LIMIT_S = 375
 #: Models that processes train before new ones follow: graphs of TensorFlow stay in memory.
