@@ -29,7 +29,7 @@ for _name in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS"):
 sys.dont_write_bytecode = False
 
 #: Files of tests that take minutes and are begun first; xdist gives whole files to its workers.
-#: Those that compute and those that wait alternate.
+#: Files that compute and files that wait alternate.
 LONGEST = [
     *("test_essentials_on_slurm.py", "test_targets.py", "test_runs_by_parameters.py"),
     *("test_oracle_features.py", "test_allocation_on_slurm.py", "test_hour_of_sweeps.py"),

@@ -19,7 +19,7 @@ from oracle_rank import REORDERED
 from ranks import Found, RankFailedError
 
 SEED = int(os.environ.get("SEED", "1"))
-#: Random models on two replicas; the next ones, or those of `make fuzz-models`, in all ways.
+#: Random models on two replicas; the next ones, or the ones of `make fuzz-models`, in all ways.
 ON_TWO_REPLICAS = [range(2, 4), pytest.param(range(2), marks=pytest.mark.full)]
 IN_ALL_WAYS = range(int(os.environ["N"])) if "N" in os.environ else range(4, 10)
 #: Likewise for each random model in all ways, on a busy machine.

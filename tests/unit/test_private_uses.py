@@ -123,7 +123,7 @@ def defined(path: Path) -> set[str]:
 
 
 @functools.cache
-def own_names() -> set[str]:
+def library_names() -> set[str]:
     """The names that our own code defines; the methods of the strategy are TensorFlow's."""
     return DOCUMENTED.union(*(defined(path) for path in FILES if path != STRATEGY))
 
@@ -184,7 +184,7 @@ def test_at_most_twelve_of_keras_and_tensorflow_are_used() -> None:
 
 def private(path: Path) -> Iterator[str]:
     """Private names of libraries that a file uses: attributes, and what it imports."""
-    known = own_names() | defined(path)
+    known = library_names() | defined(path)
     for node in nodes_of(path):
         if isinstance(node, ast.Attribute):
             if node.attr.startswith("_") and not node.attr.startswith("__"):
@@ -226,7 +226,7 @@ def in_rules(path: Path) -> set[str]:
 def of_jobs(path: Path) -> set[str]:
     """Attributes with the names of Snakemake's, whatever object has them in this file."""
     names = {name for package, _, name in USES if package == SNAKEMAKE}
-    names -= own_names()
+    names -= library_names()
     return {n.attr for n in nodes_of(path) if isinstance(n, ast.Attribute) and n.attr in names}
 
 

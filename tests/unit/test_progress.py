@@ -49,7 +49,7 @@ def test_failures_are_printed_at_once_and_the_last_line_counts(tmp_path: Path) -
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_some.py").write_text(TESTS)
     (tmp_path / "pytest.ini").write_text(f"[pytest]\npythonpath = {REPOSITORY / 'tests'}\n")
-    # with a folder of its own it deletes none of earlier sessions, which may take a minute
+    # otherwise it deletes folders of earlier sessions, which may take a minute
     words = [sys.executable, "-m", "pytest", "--numprocesses=2", "--junitxml=results.xml"]
     words.append(f"--basetemp={tmp_path / 'temporary'}")
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -91,7 +91,7 @@ def usual(tmp_path_factory: pytest.TempPathFactory) -> Trained:
 
 
 @pytest.fixture(scope="module")
-def each_evaluated(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+def evaluated_each_epoch(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     """Return a training with an evaluation after each epoch, also after the last."""
     folder, lines = tmp_path_factory.mktemp("each-evaluated"), list[str]()
     trainer, result = train(folder, lines.append, evaluation_interval_epochs=1)
@@ -420,10 +420,10 @@ def test_each_held_out_example_is_counted_exactly_once(examples: int, tmp_path: 
 
 
 def test_evaluations_between_epochs_change_nothing_of_the_training(
-    tmp_path: Path, each_evaluated: Trained
+    tmp_path: Path, evaluated_each_epoch: Trained
 ) -> None:
     """The model is evaluated after every epoch or never: the same curve, the same weights."""
-    trainer, result, folder, _ = each_evaluated
+    trainer, result, folder, _ = evaluated_each_epoch
     other, without = train(tmp_path, evaluation_interval_epochs=None)
     assert curve(result) == curve(without)
     for weights, same in zip(trainer.model.get_weights(), other.model.get_weights(), strict=True):
@@ -440,9 +440,9 @@ def test_evaluations_between_epochs_change_nothing_of_the_training(
 
 
 def test_a_model_is_evaluated_between_epochs_as_it_would_be_after_them(
-    tmp_path: Path, each_evaluated: Trained
+    tmp_path: Path, evaluated_each_epoch: Trained
 ) -> None:
-    result = each_evaluated.result
+    result = evaluated_each_epoch.result
     trainer, short = train(tmp_path / "two", epochs=2, evaluation_interval_epochs=None)
     trainer.evaluate(short, EventLog(tmp_path / "last", 0), EventName.EVALUATED)
     assert short.test_loss == pytest.approx(result.epochs[1].test_loss, rel=1e-6)

@@ -156,7 +156,7 @@ def test_a_compiled_optimizer_updates_as_keras_does(
 
 
 def updated_with_loss_scale(is_fused: bool) -> tuple[np.ndarray, int]:
-    """A variable after three steps, one of which overflows; the updates that were counted."""
+    """A variable after three steps with one overflow, and the number of counted updates."""
     inner = keras.optimizers.Adam(0.1)
     optimizer = keras.mixed_precision.LossScaleOptimizer(inner)
     if is_fused:
