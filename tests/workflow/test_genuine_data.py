@@ -95,7 +95,7 @@ def test_cifar10_cnn_learns_from_them(fetched: Path, project: Project) -> None:
     project.overlay(
         {
             "grid": [{"platform": "laptop", "model": "cifar10_cnn", "recipe": "some", "nodes": 1}],
-            "recipes": {"some": {**TINY, "train_examples_max": 9600}},
+            "recipes": {"some": {**TINY, "train_examples_max": 9600, "epochs": 2}},
         }
     )
     project.snakemake()
