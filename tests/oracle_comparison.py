@@ -1,7 +1,7 @@
 """Cases of the oracle, trained in all ways and compared with Keras's `fit` on one device.
 
 Where a result depends on how a batch is split among replicas, `fit` cannot be the measure: batch
-normalization is over each replica's own part, each replica has dropout masks of its own, a loss
+normalization is over each replica's own part, each replica has separate dropout masks, a loss
 that a layer adds is a mean over its part, and padding takes part in these (it weighs nothing in
 all else). There the measure is plain Keras with copies of the model, one per replica, written
 without any strategy; and one replica with whole batches is still compared with `fit`.

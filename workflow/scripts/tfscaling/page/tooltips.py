@@ -27,9 +27,8 @@ def tooltips_class() -> Any:
     class Tooltips(Artist):
         """Invisible circles around points, each a group of the SVG with a separate identifier.
 
-        One artist for all points is drawn several times as fast as an artist for each of them, and
-        it is excluded from the layout. Points that are not finite have no circle. Coordinates are
-        the data of the axes that get the artist.
+        One artist has all points of a line, and is excluded from the layout. Points that are not
+        finite have no circle. Coordinates are the data of the axes that get the artist.
 
         Args:
             xs: x values of the points, of shape (points,).
