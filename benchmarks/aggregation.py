@@ -2,7 +2,7 @@
 """CPU time and memory of the tables of many runs: 10,000 records must be quick to look at.
 
 Makes valid records of --runs runs (tests/generator.py), then runs the stages collect, compare
-and analyse on them as the rules do, --rounds times, in turns with a floor: a Python program that
+and analyse on them, each as a program, --rounds times, in turns with a floor: a Python program that
 reads and parses the same records and does nothing with them. Prints the median of the CPU seconds
 (user + system) and the peak memory of each program, and how many times the floor they take. With
 --against PATH, another checkout of the repository makes the same tables of its own records in the

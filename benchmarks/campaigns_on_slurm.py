@@ -398,47 +398,47 @@ def state_intervals(
     """
     import yaml
 
-    words = ["python3", "benchmarks/campaigns_on_slurm.py", "--train"]
-    config = {
-        "study": folder.name,
-        "platforms": {
-            site.name: {
-                "launcher": "srun",
-                "partition": site.partition("retried"),
-                "nodes_max": 1,
-                "cpus_per_node": 1,
-                "env": {"CAMPAIGN_SITE": json.dumps(asdict(site))},
-            }
-            for site in sites
-        },
-        "recipes": {
-            "sleeps": {
-                "program": words,
-                "observe": "events",
-                "per_replica_batch_size": 1,
-                "epochs": 1,
-            }
-        },
-        "grid": [
-            {
-                "platform": [site.name for site in sites],
-                "strategy": "own",
-                "recipe": "sleeps",
-                "nodes": 1,
-                "repeats": runs,
-            }
-        ],
-        "question": {"campaign": CAMPAIGNS[name]},
-    }
     file = folder / f"{name}.yaml"
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(yaml.safe_dump(config))
-    # about as many runs at once in a partition as trainings of a campaign
-    jobs = str(CAMPAIGNS[name]["at_once"] * len(sites))
-    options = ["--profile", "profiles/slurm", "--configfile", str(file), "--jobs", jobs]
-    # launchers that start together on one machine would delay each other
-    options += ["--retries", "3", "--max-jobs-per-timespan", "12/1m"]
-    subprocess.run([sys.executable, "-m", "snakemake", *options], cwd=REPOSITORY, check=True)
+    # runs queue behind each other as the trainings of a campaign do: as many at once in a partition
+    at_once = CAMPAIGNS[name]["at_once"]
+    for repeats in (*range(at_once, runs, at_once), runs):
+        config = {
+            "study": folder.name,
+            "platforms": {
+                site.name: {
+                    "launcher": "srun",
+                    "partition": site.partition("retried"),
+                    "nodes_max": 1,
+                    "cpus_per_node": 1,
+                    "env": {"CAMPAIGN_SITE": json.dumps(asdict(site))},
+                }
+                for site in sites
+            },
+            "recipes": {
+                "sleeps": {
+                    "program": ["python3", "benchmarks/campaigns_on_slurm.py", "--train"],
+                    "observe": "events",
+                    "per_replica_batch_size": 1,
+                    "epochs": 1,
+                }
+            },
+            "grid": [
+                {
+                    "platform": [site.name for site in sites],
+                    "strategy": "own",
+                    "recipe": "sleeps",
+                    "nodes": 1,
+                    "repeats": repeats,
+                }
+            ],
+            "question": {"campaign": CAMPAIGNS[name]},
+        }
+        file.write_text(yaml.safe_dump(config))
+        options = ["--profile", "profiles/slurm", "--configfile", str(file), "--retries", "3"]
+        # launchers that start together on one machine would delay each other
+        options += ["--jobs", str(at_once * len(sites)), "--max-jobs-per-timespan", "12/1m"]
+        subprocess.run([sys.executable, "-m", "snakemake", *options], cwd=REPOSITORY, check=True)
     with (folder / "details/conclusions/campaign.csv").open() as table:
         return {row["platform"]: row for row in csv.DictReader(table)}
 

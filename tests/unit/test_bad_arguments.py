@@ -117,3 +117,17 @@ def test_a_stage_names_the_file_of_the_study_that_is_wrong(
         cli.main()
     assert str(study.folder) in str(caught.value.code)
     assert "\n" not in str(caught.value.code)
+
+
+def test_stages_are_run_in_their_order_up_to_the_first_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = study_folder(tmp_path / "study", valid_config())
+    words = ["tfscaling", "compare", "collect", "analyse", "--study", str(study.folder)]
+    monkeypatch.setattr(sys, "argv", words)
+    began: list[str] = []
+    run_stage = cli.run_stage
+    monkeypatch.setattr(cli, "run_stage", lambda *of: (began.append(of[0]), run_stage(*of)))
+    with pytest.raises(SystemExit, match="runs.csv"):
+        cli.main()
+    assert began == ["compare"]

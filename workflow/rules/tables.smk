@@ -61,10 +61,9 @@ rule compare:
     message:  # Snakemake would list all input files
         "compare the points of the grid"
     shell:
-        strict_shell(r"""
-        python3 "$SCRIPTS/tfscaling" compare --study {params.study:q} >{log:q} 2>&1
-        python3 "$SCRIPTS/tfscaling" analyse --study {params.study:q} >>{log:q} 2>&1
-        """)
+        strict_shell(
+            'python3 "$SCRIPTS/tfscaling" compare analyse --study {params.study:q} >{log:q} 2>&1'
+        )
 
 
 rule regressions:

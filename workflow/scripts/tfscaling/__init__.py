@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 #: Version of the built-in trainer. It increases when a change makes earlier measurements
 #: incomparable; runs of older versions are then rerun.
-TRAINER_VERSION = 8
+TRAINER_VERSION = 9
 #: Version of the measurement of user programs, which does not change with the trainer.
 PROGRAM_VERSION = 4
 

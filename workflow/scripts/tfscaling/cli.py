@@ -1,12 +1,13 @@
-"""The command line of the library: `tfscaling STAGE --study DIR` runs one stage of a study.
+"""The command line of the library: `tfscaling STAGE... --study DIR` runs stages of a study.
 
 The workflow's rules call it. A stage is a function of a module of `stages`, which reads files of
-the study's folder and writes others there. Only the module of the requested stage is imported.
+the study's folder and writes others there. Only the modules of the requested stages are imported.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import gc
 import importlib
 from pathlib import Path
@@ -31,18 +32,20 @@ STAGES = {
 
 
 def main() -> None:
-    """Parse the command line and run the requested stage.
+    """Parse the command line and run the requested stages in their order.
 
     An error of an input file is printed in one line, and the exit status is 1.
     """
-    parser = argparse.ArgumentParser(prog="tfscaling", description="Run one stage of a study.")
-    parser.add_argument("stage", choices=STAGES)
+    parser = argparse.ArgumentParser(prog="tfscaling", description="Run stages of a study.")
+    names = ", ".join(STAGES)
+    parser.add_argument("stages", nargs="+", choices=STAGES, metavar="STAGE", help=names)
     parser.add_argument("--study", type=Path, required=True, help="folder, such as results/main")
     parser.add_argument("--round", type=int, default=0, help="round of assess-repeats, from 1")
     args = parser.parse_args()
     study = StudyFolder(args.study, round=args.round)
     gc.disable()  # tables live to the end: looking for garbage among them takes a tenth of the time
-    program_errors.exit_on_input_error(lambda: run_stage(args.stage, study))
+    for stage in args.stages:
+        program_errors.exit_on_input_error(functools.partial(run_stage, stage, study))
 
 
 def run_stage(stage: str, study: StudyFolder) -> None:
