@@ -5,6 +5,10 @@ Starts --workers ranks on this machine, as the launcher `local` does. Each rank 
 `multi_worker_mirrored` and `mpi_all_reduce`, and times them in turn: all-reduces of each size, and
 steps of the published network with 64 examples per worker. Prints milliseconds (medians, of the
 slowest rank), the ratio of the medians, and its 95 % interval over --rounds rounds.
+
+*Two copies* is the time in which all ranks, at once, copy as many bytes twice. A sum on a node
+moves at least these bytes: each rank writes what others sum to memory that they read, its part of
+the sum there too, and the whole sum to its own memory.
 """
 
 from __future__ import annotations
@@ -42,9 +46,12 @@ from tfscaling.train.strategies import STRATEGIES  # noqa: E402
 
 GRPC, MPI = "multi_worker_mirrored", MPI_STRATEGY
 SIDES = (GRPC, MPI)
+COPIES = "two copies"
 BATCH, STEPS = 64, 5
-#: The last is the published network's gradient.
-SIZES_BYTES = (4, 16_384, 1_048_576, 11_082_536)
+#: The last but one is the published network's gradient.
+SIZES_BYTES = (4, 16_384, 1_048_576, 11_082_536, 104_857_600)
+#: Smaller sums take what their calls take, and are not compared with copies.
+COPIED_MIN_BYTES = 1_048_576
 #: Small tensors are reduced this often in one call, so that the call's overhead does not count: as
 #: often as these bytes have room for, at most CALL_MAX times.
 CALL_BYTES, CALL_MAX = 1 << 24, 10
@@ -121,6 +128,8 @@ def run_rank(workers: int, rounds: int) -> None:
     found: Times = {}
     for size in SIZES_BYTES:
         calls = {side: all_reduce(strategy, size) for side, strategy in built.items()}
+        if size >= COPIED_MIN_BYTES:
+            calls[COPIES] = two_copies(size)
         found[f"all-reduce, {size:,} bytes"] = in_turn(calls, rounds, world)
     calls = {side: steps(built[side], planned[side]) for side in SIDES}
     found[f"{STEP}, {BATCH} examples per worker"] = in_turn(calls, rounds, world)
@@ -172,6 +181,21 @@ def all_reduce(strategy: Any, size: int) -> Callable[[], float]:
     return call
 
 
+def two_copies(size: int) -> Callable[[], float]:
+    """Make a call that copies `size` bytes twice, and returns the seconds of both copies."""
+    per_call = max(1, min(CALL_MAX, CALL_BYTES // size))
+    own, shared, total = (np.full(size // 4, value, np.float32) for value in (1.0, 2.0, 3.0))
+
+    def call() -> float:
+        start_s = time.perf_counter()
+        for _ in range(per_call):
+            np.copyto(shared, own)
+            np.copyto(total, shared)
+        return (time.perf_counter() - start_s) / per_call
+
+    return call
+
+
 def steps(strategy: Any, spec: RunSpec) -> Callable[[], float]:
     """Make a call that trains STEPS steps on random images and returns the mean seconds of one."""
     import tensorflow as tf
@@ -200,9 +224,10 @@ def in_turn(
 ) -> dict[str, list[float]]:
     """Return the results of each call in each round; ranks begin each call together."""
     found: dict[str, list[float]] = {side: [] for side in calls}
+    sides = list(calls)
     for number in range(WARM_UP + rounds):
-        # neither side always comes after the other
-        for side in SIDES if number % 2 else SIDES[::-1]:
+        # no side always comes after the same one
+        for side in sides if number % 2 else sides[::-1]:
             world.Barrier()
             duration_s = calls[side]()
             if number >= WARM_UP:
@@ -211,17 +236,28 @@ def in_turn(
 
 
 def print_table(of_ranks: Sequence[Times]) -> None:
-    print("| timed | gRPC, ms | MPI, ms | gRPC / MPI | 95 % interval |")
-    print("|---|---|---|---|---|")
-    for name in of_ranks[0]:
+    print("| timed | gRPC, ms | MPI, ms | gRPC / MPI | two copies, ms | MPI / two copies |")
+    print("|---|--:|--:|--:|--:|--:|")
+    for name, of_sides in of_ranks[0].items():
         slowest = {
             side: np.max([times[name][side] for times in of_ranks], axis=0).tolist()
-            for side in SIDES
+            for side in of_sides
         }
-        grpc_ms, mpi_ms = (1000 * median(slowest[side]) for side in SIDES)
-        interval = ratio_interval(slowest[GRPC], slowest[MPI])
-        shown = "too few rounds" if interval is None else f"{interval[0]:.2f} to {interval[1]:.2f}"
-        print(f"| {name} | {grpc_ms:.2f} | {mpi_ms:.2f} | {grpc_ms / mpi_ms:.2f} | {shown} |")
+        cells = [name, *(f"{1000 * median(slowest[side]):.2f}" for side in SIDES)]
+        cells.append(ratio_text(slowest[GRPC], slowest[MPI]))
+        if COPIES in slowest:
+            cells += [f"{1000 * median(slowest[COPIES]):.2f}"]
+            cells += [ratio_text(slowest[MPI], slowest[COPIES])]
+        else:
+            cells += ["", ""]
+        print(f"| {' | '.join(cells)} |")
+
+
+def ratio_text(numerator_s: Sequence[float], denominator_s: Sequence[float]) -> str:
+    """Return the ratio of two medians with its 95 % interval."""
+    interval = ratio_interval(numerator_s, denominator_s)
+    shown = "too few rounds" if interval is None else f"{interval[0]:.2f} to {interval[1]:.2f}"
+    return f"{median(numerator_s) / median(denominator_s):.2f} ({shown})"
 
 
 if __name__ == "__main__":

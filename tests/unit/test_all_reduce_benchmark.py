@@ -20,5 +20,8 @@ def test_each_size_and_the_step_have_a_row() -> None:
     assert done.returncode == 0, done.stderr
     _, _, _, *rows = done.stdout.splitlines()
     timed = [row.split("|")[1].split(",")[0].strip() for row in rows]
-    assert timed == ["all-reduce"] * 4 + ["step"]
+    assert timed == ["all-reduce"] * 5 + ["step"]
     assert all(float(cell) > 0 for row in rows for cell in row.split("|")[2:4])
+    copies_ms = [row.split("|")[5].strip() for row in rows]
+    assert [bool(cell) for cell in copies_ms] == [False, False, True, True, True, False]
+    assert all(float(cell) > 0 for cell in filter(None, copies_ms))
