@@ -121,6 +121,7 @@ def run_rank(workers: int, rounds: int) -> None:
     """Time both sides, and print what the slowest ranks took."""
     rank.load_tensorflow()
     planned, own = specs(workers), resolver.resolve(os.environ, gpus=None)
+    os.environ["TF_CONFIG"] = own.tf_config()
     threads = planned[MPI].threads_per_operation(len(os.sched_getaffinity(0)))
     names = strategies.configure_devices(0, "logical", threads)
     built = {side: STRATEGIES[side].build(names, "ring") for side in SIDES}
