@@ -10,7 +10,6 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-import scipy
 from all_trainings import TRAININGS, simulate_cell
 from tfscaling.estimation.run_counts import KEPT_RUNS
 from tfscaling.record.metrics import QUALITY
@@ -107,26 +106,61 @@ def run_until_it_ends(planned: list[Candidate], trainings: int | None) -> list[D
     return found
 
 
-def test_the_saving_is_the_expected_loss_of_the_named_one(dice: np.random.Generator) -> None:
-    """Compared with draws of what the model knows about each pair; ties of several are bounded."""
+def test_the_saving_is_the_expected_effect_of_the_next_round(dice: np.random.Generator) -> None:
+    """Compared with draws of the estimates after the round; ties of several are bounded."""
     problem = problem_of(candidates(dice), 1)
     state, proposed = next(states(problem))
     found, fit, best = assess_further_runs(problem, state, proposed), *_fit_of(state)
     assert found is not None
     value = math.exp(fit.mean[best]) * NODES / 3600
-    losses = []
+    runs = np.array([proposed.get(name, 0) for name in problem.names[: problem.count]])
+    # variance that independent runs remove from a normally distributed estimate
+    removed = fit.variance - 1 / (1 / fit.variance + runs / fit.scatter)
+    savings = []
     for n in range(problem.count):
         if n != best:
-            at = np.array([[0.0], [0.01]])
-            # chances follow Student's t: these two give its scale
-            freedom = min(max(min(4.0, fit.freedom), 4.0), 30.0)
-            z = scipy.stats.t.ppf(chances_to_beat_best(state, at)[:, n], freedom)
-            scale = 0.01 / (z[0] - z[1])
-            draws = -z[0] * scale + scale * dice.standard_t(freedom, 200_000)
-            losses.append(float(np.maximum(0, -np.expm1(draws)).mean()))
-    assert max(losses) * 0.97 <= found.saving / value <= sum(losses) * 1.03
+            sd = min(math.sqrt(removed[n] + removed[best]), fit.difference_sd(best)[n])
+            freedom = min(max(fit.freedom, 4.0), 30.0)
+            draws = fit.error_factor * sd * dice.standard_t(freedom, 200_000)
+            gaps = fit.mean[n] - fit.mean[best] + draws
+            savings.append(float(np.maximum(0, -np.expm1(gaps)).mean()))
+    assert max(savings) * 0.97 <= found.saving / value <= sum(savings) * 1.03
     chances = chances_to_beat_best(state, problem.log_indifference)
     assert chances.max() <= found.chance <= chances.sum()
+
+
+def test_more_runs_of_a_round_save_more(dice: np.random.Generator) -> None:
+    """They show more; a round without runs has no price and no saving."""
+    problem = problem_of(candidates(dice), 1)
+    state, _ = next(states(problem))
+    names = problem.names[: problem.count]
+    rounds = [dict.fromkeys(names[:chosen], runs) for chosen in (1, len(names)) for runs in (1, 2)]
+    savings = []
+    for proposed in rounds:
+        found = assess_further_runs(problem, state, proposed)
+        assert found is not None
+        savings.append(found.saving)
+    few, more, all_few, all_more = savings
+    assert few <= more <= all_more and few <= all_few <= all_more
+    assert assess_further_runs(problem, state, {}) is None
+
+
+def test_short_runs_save_no_more_than_complete_ones(dice: np.random.Generator) -> None:
+    """Their projections have an error that further short runs do not remove."""
+    complete = candidates(dice)
+    planned = tuple(replace(c, short=replace(c, name=f"short {c.name}")) for c in complete)
+    problem = SearchProblem(planned, Search(), TIME, {}, math.log1p(0.05), 1)
+    method, state = ScalingSearch(problem), SearchState.start(problem)
+    # all candidates have a complete run
+    runs = {each.name: NewRuns(1, tuple(run for run in each.runs[:1] if run)) for each in complete}
+    state = method.observe(state, runs)
+    names = [each.name for each in complete]
+    complete_round, short_round = (
+        assess_further_runs(problem, state, {prefix + name: 1 for name in names})
+        for prefix in ("", "short ")
+    )
+    assert complete_round is not None and short_round is not None
+    assert 0 < short_round.saving <= complete_round.saving
 
 
 def _fit_of(state: SearchState) -> tuple[Fit, int]:

@@ -80,7 +80,7 @@ class SearchRow(ConfigurationRow):
         kept: The limits, and how many runs must keep them, by `limits_text`; None without limits.
         further_price: Price of the next round, if the search ended because it is not worth its
             price, in node-hours, or in US dollars if the goal is a cost; else NaN.
-        further_saving: What further runs could save at most in all trainings, in the unit of
+        further_saving: What the next round is expected to save in all trainings, in the unit of
             `further_price`; NaN if that is NaN.
         chance_of_better: Estimated probability that any other configuration is better than the
             answer by more than the indifference; NaN if `further_price` is NaN.

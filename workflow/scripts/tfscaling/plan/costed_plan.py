@@ -155,7 +155,7 @@ class SearchCost:
         points: The configurations that the search may run.
         to_do: Totals of the expected further runs on the chosen clusters, reruns included.
         end_verdict: The verdict, as text, of a search that ended because further runs would cost
-            more than they can save; "" for all other searches.
+            more than they are expected to save; "" for all other searches.
     """
 
     question: str

@@ -70,7 +70,8 @@ def decide(
 
     All interim analyses are repeated from the first one, each with the runs of the rounds before
     it. So the decision depends on the runs only, and a search can be interrupted at any time. If
-    `trainings` is known, the search also ends when the next round costs more than it can save.
+    `trainings` is known, the search also ends when the next round costs more than it is expected to
+    save.
 
     Args:
         candidates: The configurations with their runs so far.

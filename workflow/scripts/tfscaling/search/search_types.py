@@ -165,14 +165,13 @@ class ProjectionCheck:
 
 @dataclass(frozen=True)
 class FurtherRuns:
-    """What further runs of a search cost, and what they could save.
+    """What the next round of a search costs, and what it is expected to save.
 
     Attributes:
         trainings: Number of trainings that are planned with the answer.
         price: Expected price of the next round: node-hours, or US dollars if the goal is a cost.
-        saving: What all trainings together are expected to save, in the same unit, if they used the
-            truly best configuration and not the one that is best so far. Further runs cannot save
-            more.
+        saving: What all trainings together are expected to save, in the same unit, because the next
+            round may name a configuration that is better than the one that is best so far.
         chance: Probability that another configuration is better than the one that is best so far,
             by more than the indifference.
     """
@@ -184,7 +183,7 @@ class FurtherRuns:
 
     @property
     def is_worth_its_price(self) -> bool:
-        """Whether the next round may save more than it costs."""
+        """Whether the next round is expected to save more than it costs."""
         return self.saving > self.price
 
 
@@ -211,8 +210,8 @@ class Decision:
             has ended.
         possible_runs: Names of candidates, and of their short runs, that a later round may run; ()
             if the search has ended.
-        not_worth_it: Price and possible saving of further runs, if the search ended because they
-            would cost more than they can save; else None.
+        not_worth_it: Price and expected saving of the next round, if the search ended because it
+            would cost more than it is expected to save; else None.
     """
 
     best: str | None
