@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from builders import SCRIPTS, study_folder, valid_config
 from tfscaling import cli
+from tfscaling.stages.study_folder import StudyFolder
 
 #: Started by other programs as ranks of a job, or without a file.
 WITHOUT_FILES = ("run_rank.py", "check_python.py")
@@ -127,7 +128,12 @@ def test_stages_are_run_in_their_order_up_to_the_first_error(
     monkeypatch.setattr(sys, "argv", words)
     began: list[str] = []
     run_stage = cli.run_stage
-    monkeypatch.setattr(cli, "run_stage", lambda *of: (began.append(of[0]), run_stage(*of)))
+
+    def run_noted(stage: str, study: StudyFolder) -> None:
+        began.append(stage)
+        run_stage(stage, study)
+
+    monkeypatch.setattr(cli, "run_stage", run_noted)
     with pytest.raises(SystemExit, match="runs.csv"):
         cli.main()
     assert began == ["compare"]
