@@ -238,7 +238,8 @@ def by_hand(case: Case, replicas: int) -> dict[str, Any]:
     """Replicas on one device: copies of a model that see parts of each batch, without a strategy.
 
     The copies have the same weights, but normalize by their own part and draw their own masks.
-    Padding repeats the first examples of the epoch and has no weight.
+    Padding repeats the first examples of the epoch and has no weight. A case without a recipe has
+    a compiled model, whose loss and optimizer are used.
     """
     import keras
     import tensorflow as tf
@@ -252,22 +253,27 @@ def by_hand(case: Case, replicas: int) -> dict[str, Any]:
         for state in [v for v in copy.non_trainable_variables if "seed" in v.path]:
             state.assign_add(np.array([number * loop.SEED_STRIDE, 0]))
     first, arrays = copies[0], case.arrays
-    optimizer = make_optimizer(spec_of(case, 1).recipe, 1, case.steps_per_epoch)
-    entropy = keras.losses.sparse_categorical_crossentropy
+    if case.recipe:
+        optimizer = make_optimizer(spec_of(case, 1).recipe, 1, case.steps_per_epoch)
+        loss_of_each = partial(keras.losses.sparse_categorical_crossentropy, from_logits=True)
+    else:
+        optimizer, loss = first.optimizer, keras.losses.get(first.loss)
+        loss_of_each = loss.call if isinstance(loss, keras.losses.Loss) else loss
     optimizer.build(first.trainable_variables)
     set_loss_scale(optimizer, case)
 
     @tf.function
-    def step(images: Any, labels: Any, weights: Any) -> Any:
+    def step(images: Any, labels: Any, is_real: Any, weights: Any) -> Any:
         summed, total = [0.0] * len(first.trainable_variables), 0.0
-        for copy, x, y, w in zip(
-            copies, *(tf.split(all_, replicas) for all_ in (images, labels, weights)), strict=True
+        of_all = images, labels, is_real, weights
+        for copy, x, y, real, w in zip(
+            copies, *(tf.split(each, replicas) for each in of_all), strict=True
         ):
             with tf.GradientTape() as tape:
-                losses = entropy(y, tf.cast(copy(x, training=True), tf.float32), from_logits=True)
-                share = tf.reduce_sum(w) / tf.reduce_sum(weights)
+                losses = loss_of_each(y, tf.cast(copy(x, training=True), tf.float32))
+                share = tf.reduce_sum(real) / tf.reduce_sum(is_real)
                 own = sum(tf.cast(loss, tf.float32) for loss in copy.losses)
-                loss = tf.reduce_sum(losses * w) / tf.reduce_sum(weights) + own * share
+                loss = tf.reduce_sum(losses * real * w) / tf.reduce_sum(is_real) + own * share
                 scaled = optimizer.scale_loss(loss)
             total += loss
             gradients = tape.gradient(scaled, copy.trainable_variables)
@@ -278,15 +284,21 @@ def by_hand(case: Case, replicas: int) -> dict[str, Any]:
                 own.assign(same)
         return total
 
+    images, labels = np.asarray(arrays.x_train), np.asarray(arrays.y_train)
+    if case.recipe and images.dtype == np.uint8:
+        images = images / np.float32(255)
+    if labels.dtype.kind in "iu":
+        labels = labels.astype(np.int32)
+    weights = arrays.weights_train
+    weights = np.ones(len(labels), np.float32) if weights is None else np.asarray(weights)
     of_epochs, of_updates = [], []
     for epoch in range(1, case.epochs + 1):
         losses = []
         order = order_of_epoch(SEED, epoch, arrays.train_examples, case.batch)
         for number, rows in enumerate(order):
             real = min(case.batch, arrays.train_examples - number * case.batch)
-            weights = np.arange(case.batch) < real
-            images, labels = arrays.x_train[rows] / np.float32(255), arrays.y_train[rows]
-            loss = step(images, labels.astype(np.int32), weights.astype(np.float32))
+            is_real = (np.arange(case.batch) < real).astype(np.float32)
+            loss = step(images[rows], labels[rows], is_real, weights[rows])
             losses.append(float(loss) * real)
         of_epochs.append(sum(losses) / arrays.train_examples)
         of_updates.append(updates_of(optimizer))

@@ -93,13 +93,14 @@ def test_the_cells_of_searches_that_are_claimed_have_requirements() -> None:
 
 
 def test_the_totals_of_all_trainings_are_those_of_the_page() -> None:
-    """In no simulated cell the total is surely above the lower one of the others."""
+    """In every simulated cell the total is at most the lower one of the others."""
     with (REPOSITORY / "studies/search/all_trainings.csv").open(newline="") as file:
         found = {(row["cell"], row["trainings"]): row for row in csv.DictReader(file)}
     names = [name for name, cell in CELLS.items() if cell.procedures[0] in all_trainings.PROCEDURES]
     assert found.keys() == {(name, str(n)) for name in names for n in all_trainings.TRAININGS}
     columns = ("total", "unknown", "six_of_each", "ended", "wrong", "stated")
-    assert {row["surely_above"] for row in found.values()} == {"no"}
+    for row in found.values():
+        assert float(row["total"]) <= min(float(row["unknown"]), float(row["six_of_each"]))
     cell = ""
     for name, trainings, *values in rows("docs/evidence.md", "simulated cell"):
         cell = name or cell
