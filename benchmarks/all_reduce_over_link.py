@@ -4,7 +4,7 @@
 usage: all_reduce_over_link.py [--rate RATE] [--rounds N], as root, after
 provision/virtual/install and `apt-get install iperf3`.
 
-The nodes are those of a virtual Slurm cluster; `tc` limits what each sends to RATE. Over two nodes
+Both nodes belong to a virtual Slurm cluster; `tc` limits what each sends to RATE. Over two nodes
 a rank sends, and receives, as many bytes as the tensor has. Prints bytes per second of the
 all-reduce (`all_reduce.py`, median of the slower rank) and of an iperf3 transfer of as many bytes,
 median of --rounds transfers, and their ratio.
@@ -34,7 +34,7 @@ WAIT_S = 10.0
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rate", default="1gbit", help="of the link, as `tc` has it")
+    parser.add_argument("--rate", default="1gbit", help="rate of the link in the notation of tc")
     parser.add_argument("--rounds", type=int, default=20)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tfscaling-link-") as folder:
