@@ -39,8 +39,8 @@ from tfscaling.search.search_types import PRICE_RATIO, FurtherRuns
 from tfscaling.study.config_types import Search
 
 TRAININGS = (1, 10, 100, 1000)
-#: Number of trainings → highest allowed mean of the totals over all cells. With 1,000, the cells in
-#: which all rivals are just outside the indifference exceed the 1.2 that are aimed at.
+#: Number of trainings → highest allowed mean of the totals over all cells. With 1,000, the cells
+#: in which all rivals are just outside the indifference, or few runs show a slow mode, exceed 1.2.
 MEAN_MAX = {1: 1.2, 10: 1.2, 100: 1.2}
 #: Procedure of race.py → goal, settings of the search, and how much slower runs get in each round.
 PROCEDURES: dict[str, tuple[str, Search, float]] = {

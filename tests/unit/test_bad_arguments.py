@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import io
 import json
 import runpy
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 from builders import SCRIPTS, study_folder, valid_config
 from tfscaling import cli
+from tfscaling.files.program_errors import InputError
 from tfscaling.stages.study_folder import StudyFolder
 
 #: Started by other programs as ranks of a job, or without a file.
@@ -120,20 +122,19 @@ def test_a_stage_names_the_file_of_the_study_that_is_wrong(
     assert "\n" not in str(caught.value.code)
 
 
+@pytest.mark.parametrize("failing", ["compare", "collect", None])
 def test_stages_are_run_in_their_order_up_to_the_first_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    failing: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    study = study_folder(tmp_path / "study", valid_config())
-    words = ["tfscaling", "compare", "collect", "analyse", "--study", str(study.folder)]
-    monkeypatch.setattr(sys, "argv", words)
-    began: list[str] = []
-    run_stage = cli.run_stage
+    stages, began = ["compare", "collect", "analyse"], []
 
-    def run_noted(stage: str, study: StudyFolder) -> None:
+    def run(stage: str, study: StudyFolder) -> None:
         began.append(stage)
-        run_stage(stage, study)
+        if stage == failing:
+            raise InputError(f"{study.folder}: wrong")
 
-    monkeypatch.setattr(cli, "run_stage", run_noted)
-    with pytest.raises(SystemExit, match="runs.csv"):
+    monkeypatch.setattr(cli, "run_stage", run)
+    monkeypatch.setattr(sys, "argv", ["tfscaling", *stages, "--study", "results/main"])
+    with contextlib.nullcontext() if failing is None else pytest.raises(SystemExit, match="wrong"):
         cli.main()
-    assert began == ["compare"]
+    assert began == stages[: 3 if failing is None else stages.index(failing) + 1]

@@ -156,7 +156,10 @@ def test_a_model_that_ended_a_process_is_trained_alone_and_all_others_without_it
 
 
 @pytest.mark.full
-def test_sums_of_parts_in_float16_are_those_by_hand(tmp_path: Path) -> None:
+def test_sums_of_parts_in_float16_are_those_by_hand(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """They differ from the gradient of the whole batch by more than orders of its examples do."""
     found = compare_random_models(tmp_path, range(127, 128), words="drawn_models:cases:1204")
     assert (found.compared, found.problems) == (1, [])
+    assert "allowed by sums by hand" in capsys.readouterr().out

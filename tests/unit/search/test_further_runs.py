@@ -86,7 +86,7 @@ def problem_of(planned: list[Candidate], trainings: int | None, goal: str = TIME
 
 
 def first(planned: list[Candidate], trainings: int, goal: str = TIME) -> FurtherRuns:
-    """What the second round of a search costs and may save."""
+    """What the second round of a search costs and is expected to save."""
     problem = problem_of(planned, trainings, goal)
     found = assess_further_runs(problem, *next(states(problem)))
     assert found is not None
@@ -107,7 +107,7 @@ def run_until_it_ends(planned: list[Candidate], trainings: int | None) -> list[D
 
 
 def test_the_saving_is_the_expected_effect_of_the_next_round(dice: np.random.Generator) -> None:
-    """Compared with draws of the estimates after the round; ties of several are bounded."""
+    """The integral over the model's changes of estimates, compared with draws of them."""
     problem = problem_of(candidates(dice), 1)
     state, proposed = next(states(problem))
     found, fit, best = assess_further_runs(problem, state, proposed), *_fit_of(state)

@@ -1,4 +1,4 @@
-"""`python -m tfscaling STAGE --study DIR`, or `python FOLDER/tfscaling STAGE --study DIR`."""
+"""`python -m tfscaling STAGE... --study DIR`, or `python FOLDER/tfscaling` with the same words."""
 
 import sys
 from pathlib import Path

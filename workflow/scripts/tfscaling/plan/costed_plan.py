@@ -154,8 +154,8 @@ class SearchCost:
             expensive configurations), "full grid".
         points: The configurations that the search may run.
         to_do: Totals of the expected further runs on the chosen clusters, reruns included.
-        end_verdict: The verdict, as text, of a search that ended because further runs would cost
-            more than they are expected to save; "" for all other searches.
+        end_verdict: The verdict, as text, of a search that ended because its next round would
+            cost more than it is expected to save; "" for all other searches.
     """
 
     question: str

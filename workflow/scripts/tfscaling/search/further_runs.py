@@ -103,7 +103,9 @@ def _shifts_by_runs(
 ) -> Array:
     """Return by how much the next round may change each candidate's difference from the best.
 
-    A run changes the estimate of its candidate. Its effect on other candidates is not counted.
+    A run changes the estimate of its candidate. Its effect on other candidates is not counted, and
+    errors that estimates share, also of short runs, count as independent: the result is rather too
+    large, up to the uncertainty of the difference.
 
     Args:
         problem: The question.

@@ -910,8 +910,8 @@ class Question(ConfigMapping, frozen=True, kw_only=True):
 
     trainings: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
     """Number of trainings that the answer is for: headline, recommendation and proposal have the
-    total time and cost of this many trainings, and a search ends when further runs cost more than
-    they are expected to save in all trainings (docs/search.md). With null the answer is for one
+    total time and cost of this many trainings, and a search ends when its next round costs more
+    than it is expected to save in all trainings (docs/search.md). With null the answer is for one
     training, and the cost of runs ends no search. A change reruns nothing."""
     whole_training: WholeTraining | None = None
     """The complete training that short runs represent; null takes each recipe's own `epochs`."""
