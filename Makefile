@@ -149,12 +149,15 @@ docs: .venv-docs/.installed #- the documentation as a site: .site/html/index.htm
 	python docs/screenshots/make.py --examples .site/examples >/dev/null
 	.venv-docs/bin/python docs/build_site.py
 
-# each sweep is a seed; the last lines count false verdicts, and compare with two separate sweeps
-aa: setup #- a program against itself in N=10 sweeps: how often a verdict is false; an hour
-	@for seed in $$(seq $(or $(N),10)); do \
-	    $(SNAKEMAKE) --configfile benchmarks/aa/config.yaml --config study=aa-$$seed seed=$${seed}000 || exit; \
-	done
-	@benchmarks/aa/verdicts.py results/aa-*/runs.csv
+# SEED draws the load, and the order of runs in each sweep
+aa: setup #- a program against itself in N=10 sweeps beside changing load: false verdicts; 2 hours
+	@mkdir -p results; study=aa-$(or $(SEED),1); \
+	benchmarks/aa/load.py $(or $(SEED),1) >results/$$study-load.txt & trap "kill $$!" EXIT; \
+	for sweep in $$(seq $(or $(N),10)); do \
+	    $(SNAKEMAKE) --configfile benchmarks/aa/config.yaml \
+	        --config study=$$study-$$sweep seed=$$(($(or $(SEED),1) * 1000 + sweep)) || exit; \
+	done; \
+	benchmarks/aa/verdicts.py $$(seq -f results/$$study-%g $(or $(N),10))
 
 # AGAINST: another checkout of the repository, which does the same in turns
 bench: setup #- CPU time of the workflow itself

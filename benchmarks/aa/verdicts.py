@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
 """How often two equal revisions are said to differ, and a revision that is 5 % slower is found.
 
-usage: verdicts.py RUNS.CSV...: one table of runs for each sweep of benchmarks/aa/config.yaml.
+usage: verdicts.py STUDY...: one folder of results for each sweep of benchmarks/aa/config.yaml.
 
 Each configuration of a sweep is a pair of equal revisions (`before`, `after`) and a pair with a
-slowdown of 5 % (`before`, `slower`). The same runs also show what a comparison of two separate
-sweeps would find: `before` of one sweep against `after` of the next one.
+slowdown of 5 % (`before`, `slower`). Their verdicts are those of regressions.csv. The same runs
+also show what a comparison of two separate sweeps would find: `before` of one sweep against both
+others of the next one. Fewer runs are the first repeats.
 """
 
 from __future__ import annotations
 
 import itertools
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -28,13 +30,15 @@ from tfscaling.conclusions.time_changes import (  # noqa: E402
     judge_paired_changes,
 )
 
-INDIFFERENCE = 0.02
+#: As in config.yaml.
+INDIFFERENCE, REPEATS = 0.02, 12
+OTHERS = {"after": "equal", "slower": "5 % slower"}
 Times = dict[str, np.ndarray]
 
 
-def read_times(path: Path, repeats: int) -> Times:
+def read_times(study: Path, repeats: int) -> Times:
     """Return revision → seconds of a sweep's runs, (configurations, the first repeats)."""
-    runs = pd.read_csv(path)
+    runs = pd.read_csv(study / "runs.csv")
     runs = runs[(runs["status"] == "ok") & (runs["repeat"] <= repeats)]
     return {
         str(recipe): rows.pivot_table("execution_time_s", "model", "repeat").to_numpy()
@@ -42,46 +46,73 @@ def read_times(path: Path, repeats: int) -> Times:
     }
 
 
-def describe(name: str, changes: list[TimeChange], sweeps: list[bool]) -> str:
-    """Return a row of the table: pairs, verdicts, the median width of the intervals.
+def read_changes(study: Path) -> dict[str, list[TimeChange]]:
+    """Return revision → the change of each configuration, as the sweep's own table has it."""
+    rows = pd.read_csv(study / "regressions.csv").sort_values("model")
+    fields = ["time_ratio", "time_ratio_low", "time_ratio_high", "verdict"]
+    return {
+        str(recipe): [TimeChange(*each) for each in some[fields].itertuples(index=False)]
+        for recipe, some in rows.groupby("recipe")
+    }
+
+
+def compare(before: Times, after: Times, is_paired: bool) -> dict[str, list[TimeChange]]:
+    """Return revision → the change of each configuration; all are judged together.
+
+    Args:
+        before: Times of the sweep that has the reference.
+        after: Times of the sweep that has the other revisions.
+        is_paired: Whether both are the same sweep.
+    """
+    judge = judge_paired_changes if is_paired else judge_changes
+    first = before["before"]
+    changes = judge(
+        np.concatenate([first for _ in OTHERS]),
+        np.concatenate([after[name] for name in OTHERS]),
+        INDIFFERENCE,
+    )
+    return {name: changes[i * len(first) :][: len(first)] for i, name in enumerate(OTHERS)}
+
+
+def describe(name: str, sweeps: Sequence[Sequence[TimeChange]]) -> str:
+    """Return a row of the table.
 
     Args:
         name: What is compared.
-        changes: The change of each pair.
-        sweeps: For each sweep, whether any of its pairs is called slower or faster.
+        sweeps: The changes of each sweep, or of each pair of sweeps.
     """
+    changes = [change for each in sweeps for change in each]
     slower, faster = (sum(c.verdict == verdict for c in changes) for verdict in (SLOWER, FASTER))
-    width = float(np.median([np.log(change.high / change.low) for change in changes]))
-    cells = (len(changes), slower, faster, f"{sum(sweeps)} of {len(sweeps)}", f"{width:.1%}")
+    differ = sum(any(c.verdict in (SLOWER, FASTER) for c in each) for each in sweeps)
+    logs = np.log([[change.ratio, change.low, change.high] for change in changes])
+    cells = (
+        len(changes), slower, faster, f"{differ} of {len(sweeps)}",
+        f"{np.exp(np.median(logs[:, 0])):.3f}",
+        f"{np.std(logs[:, 0], ddof=1):.1%}",
+        f"{np.median(logs[:, 2] - logs[:, 1]):.1%}",
+    )  # fmt: skip
     return f"| {name} | {' | '.join(map(str, cells))} |"
 
 
 def main() -> None:
     """Print the table."""
-    print("| compared | pairs | slower | faster | sweeps with either | width of an interval |")
-    print("|---|--:|--:|--:|--:|--:|")
-    for repeats in (6, 12):
-        times = [read_times(Path(path), repeats) for path in sys.argv[1:]]
-        kinds = {
-            f"equal, one sweep, {repeats} runs": [
-                judge_paired_changes(t["before"], t["after"], INDIFFERENCE) for t in times
-            ],
-            f"equal, two sweeps, {repeats} runs": [
-                judge_changes(a["before"], b["after"], INDIFFERENCE)
-                for a, b in itertools.pairwise(times)
-            ],
-            f"5 % slower, one sweep, {repeats} runs": [
-                judge_paired_changes(t["before"], t["slower"], INDIFFERENCE) for t in times
-            ],
-            f"5 % slower, two sweeps, {repeats} runs": [
-                judge_changes(a["before"], b["slower"], INDIFFERENCE)
-                for a, b in itertools.pairwise(times)
-            ],
-        }
-        for name, sweeps in kinds.items():
-            if sweeps:
-                differ = [any(c.verdict in (SLOWER, FASTER) for c in each) for each in sweeps]
-                print(describe(name, [c for each in sweeps for c in each], differ))
+    studies = [Path(each) for each in sys.argv[1:]]
+    print(
+        "| compared | pairs | slower | faster | sweeps with either | median ratio "
+        "| scatter of ratios | width of an interval |"
+    )
+    print("|---|--:|--:|--:|--:|--:|--:|--:|")
+    for repeats in (REPEATS // 2, REPEATS):
+        times = [read_times(each, repeats) for each in studies]
+        within = [compare(each, each, is_paired=True) for each in times]
+        if repeats == REPEATS:
+            within = [read_changes(each) for each in studies]
+        between = [compare(*each, is_paired=False) for each in itertools.pairwise(times)]
+        for revision, words in OTHERS.items():
+            for place, sweeps in (("one sweep", within), ("two sweeps", between)):
+                if sweeps:
+                    name = f"{words}, {place}, {repeats} runs"
+                    print(describe(name, [each[revision] for each in sweeps]))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import report_inputs
+from builders import REPOSITORY
 from report_inputs import COLUMNS, decision, findings, study
 from tfscaling.conclusions import clouds, published_values
 from tfscaling.conclusions.findings import TOPICS
@@ -148,6 +150,16 @@ def test_the_first_sentence_names_commits_and_uncommitted_changes(
     text = study_origin.summary_sentence(made.planned.platforms, runs, made.comparison)
     assert f"commit {name}" in text
     assert ("uncommitted" in text) == is_changed
+
+
+@pytest.mark.parametrize(
+    "page", (REPOSITORY / "studies").rglob("report.html"), ids=lambda path: path.parent.name
+)
+def test_a_kept_page_names_the_commits_of_its_runs(page: Path) -> None:
+    commits = pd.read_csv(page.with_name("runs.csv"))["git_commit"].dropna().unique()
+    assert len(commits)
+    text = html.unescape(page.read_text())
+    assert all(study_origin.describe_commit(commit) in text for commit in commits)
 
 
 def test_the_environment_names_versions_hosts_prices_and_records(tmp_path: Path) -> None:
