@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from oracle_cases import Case, positions, split
+from oracle_cases import Case, compiled, optimizer, positions, split
 from tfscaling.study.config_types import MPI_STRATEGY
 
 #: Optimizers with settings that a draw completes, and a learning rate that learns.
@@ -117,7 +117,8 @@ class Draw:
             if hidden.shape == vectors.shape:  # a residual block
                 hidden = hidden + vectors
             vectors = hidden
-        outputs = keras.layers.Dense(self.outputs, dtype="float32")(vectors)
+        wide = keras.config.dtype_policy().variable_dtype  # float32 in mixed precision
+        outputs = keras.layers.Dense(self.outputs, dtype=wide)(vectors)
         model = keras.Model(given, outputs)
         if self.is_compiled:
             name, rate, settings = self.optimizer
@@ -150,22 +151,40 @@ class Draw:
         return given, layers.Flatten()(layers.MaxPooling2D(4)(images))
 
 
-def cases(
-    seed: int, first: int, last: int, are_few: int = 0, grow_roundings: int = 0
-) -> Iterator[tuple[str, Case]]:
-    """Yield random trainings; with `are_few` on two replicas, by MPI and another strategy each.
+def in_float64(case: Case) -> Case:
+    """The same training in float64; compiled, as a recipe's loss is in float32."""
+    if not case.recipe:
+        return replace(case, precision="float64")
+    name, rate = (
+        {"adam": "Adam", "sgd": "SGD"}[case.recipe["optimizer"]],
+        case.recipe["learning_rate"],
+    )
+    settings = {key: case.recipe[key] for key in case.recipe.keys() & {"momentum"}}
+    model = compiled(case.model, optimizer(name, rate, **settings))
+    return replace(case, precision="float64", model=model, recipe={})
 
-    Where roundings grow, the sum of the parts of a gradient in 16 bits is not the gradient of the
-    batch: there the measure is the same sum by hand.
+
+def cases(
+    seed: int, first: int, last: int, are_few: int = 0, are_exact: int = 0
+) -> Iterator[tuple[str, Case]]:
+    """Yield random trainings.
+
+    Args:
+        seed: The seed of all draws.
+        first: Number of the first model.
+        last: Number after that of the last one.
+        are_few: Whether each is trained on two replicas by MPI and another strategy only.
+        are_exact: Whether roundings are left out of the comparison: models train in float64. In
+            16 bits the sum of the parts of a gradient is not the gradient of the batch: there the
+            measure is the same sum by hand.
     """
     for number in range(first, last):
         draw = Draw(seed, number)
-        is_by_hand = bool(grow_roundings) and draw.is_half
-        case = replace(
-            draw.case(),
-            grows_roundings=bool(grow_roundings) and not is_by_hand,
-            is_by_hand=is_by_hand,
-        )
+        case = draw.case()
+        if are_exact and draw.is_half:
+            case = replace(case, is_by_hand=True)
+        elif are_exact:
+            case = in_float64(case)
         if are_few:
             other = ("mirrored", "multi_worker_mirrored")[number % 2]
             case = replace(case, replicas=(2,), strategies=(MPI_STRATEGY, other))

@@ -18,12 +18,9 @@ from typing import Any
 import numpy as np
 import oracle_rank
 from oracle_cases import Case
-from oracle_rank import REORDERED
 from ranks import Found, ranks_of
 from tfscaling.study.geometry import Geometry
 
-#: By how many times more than other orders of the examples a strategy may round.
-ROUNDINGS = 10
 #: A deadlock is a failure, also of many trainings.
 LIMIT_S = 7200.0
 #: Case → way of training → what each rank found.
@@ -50,11 +47,7 @@ def trained(folder: Path, words: str, replicas: int = 4, with_servers: bool = Fa
 
 
 def deviation(found: Found, expected: Found, case: Case) -> float:
-    """The largest difference of losses and metrics, relative but for accuracies.
-
-    Where roundings grow, one example more may be classified otherwise.
-    """
-    one_example = 1 / case.arrays.train_examples if case.grows_roundings else 0.0
+    """The largest difference of losses and metrics, relative but for accuracies."""
 
     def flat(of: Found) -> dict[str, float]:
         # of few examples roundings of float16 grow with each step of batch normalization
@@ -67,7 +60,7 @@ def deviation(found: Found, expected: Found, case: Case) -> float:
 
     own, other = flat(found), flat(expected)
     differences = [
-        np.maximum(abs(own[name] - value) - one_example, 0.0)
+        abs(own[name] - value)
         if "accuracy" in name
         else abs(own[name] - value) / max(abs(value), 1e-3)
         for name, value in other.items()
@@ -84,20 +77,12 @@ def check(name: str, case: Case, ways: dict[str, list[Found]]) -> dict[str, floa
     """Compare all ways with their reference; the deviation of each. A failure names the case.
 
     Raises:
-        DifferenceError: A deviation is above the tolerance, and above ten times what other orders
-            of the examples cause, if the case was trained with them.
+        DifferenceError: A deviation is above the tolerance.
         AssertionError: Ranks have different weights, or other examples were trained.
     """
     deviations: dict[str, float] = {}
-    references = "fit", "by hand", REORDERED
-    rounded = [
-        deviation(other, ways["fit"][0], case)
-        for way, (other, *_) in ways.items()
-        if way.startswith(REORDERED)
-    ]
-    allowed = max([case.tolerance, *(ROUNDINGS * each for each in rounded)])
     for way, ranks in ways.items():
-        if way.startswith(references):
+        if way.startswith(("fit", "by hand")):
             continue
         replicas = way.rpartition(" ")[2]
         is_whole = replicas == "1" and "fit" in ways
@@ -108,7 +93,7 @@ def check(name: str, case: Case, ways: dict[str, list[Found]]) -> dict[str, floa
             assert found["examples"] == case.epochs * case.arrays.train_examples, where
             differs = deviation(found, expected, case)
             deviations[way] = max(deviations.get(way, 0.0), differs)
-            if not differs <= allowed:
+            if not differs <= case.tolerance:
                 raise DifferenceError(f"{where}: {found} and not {expected}")
     return deviations
 
