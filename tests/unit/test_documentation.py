@@ -24,6 +24,7 @@ from tfscaling.conclusions import forecast
 from tfscaling.estimation import intervals
 from tfscaling.estimation.run_counts import RULE
 from tfscaling.launch import heartbeat, supervisor
+from tfscaling.stages import write_page
 from tfscaling.study import grid_checks
 from tfscaling.study.config_types import Comparison
 
@@ -327,6 +328,13 @@ def test_the_citation_has_the_newest_version() -> None:
     assert described["author"] == names
 
 
+@pytest.fixture
+def without_plots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw none of the plots of a page, which take most of its CPU time."""
+    monkeypatch.setattr(write_page, "draw_plots", lambda *_: [])
+
+
+@pytest.mark.usefixtures("without_plots")
 def test_a_search_saves_what_the_pages_state(tmp_path: Path) -> None:
     """Replayed on the kept runs of the worked example, whose fastest configuration it names."""
     screenshots.make(screenshots.EXAMPLES["search"], tmp_path)
@@ -340,6 +348,7 @@ def test_a_search_saves_what_the_pages_state(tmp_path: Path) -> None:
         assert f"{100 * saved:.0f} % fewer" in stated, page
 
 
+@pytest.mark.usefixtures("without_plots")
 def test_the_pandas_of_the_how_to_reads_the_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
