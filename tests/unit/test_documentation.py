@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import json
 import re
 import subprocess
@@ -29,7 +30,13 @@ from tfscaling.study import grid_checks
 from tfscaling.study.config_types import Comparison
 
 PAGES = [str(path.relative_to(REPOSITORY)) for path in documents.pages()]
-OVERLAY = yaml.safe_load((REPOSITORY / "workflow/schemas/overlay.schema.yaml").read_text())
+
+
+@functools.cache
+def overlay_validator() -> Draft202012Validator:
+    """Return the validator of overlays; the schema takes most of a second to read."""
+    text = (REPOSITORY / "workflow/schemas/overlay.schema.yaml").read_text()
+    return Draft202012Validator(yaml.safe_load(text))
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -80,7 +87,7 @@ def test_the_picture_of_the_stages_has_rules_of_the_workflow() -> None:
 def test_yaml_in_the_pages_is_a_part_of_a_configuration(page: str) -> None:
     for fence in documents.fences((REPOSITORY / page).read_text()):
         if fence.language == "yaml":
-            errors = Draft202012Validator(OVERLAY).iter_errors(yaml.safe_load(fence.text))
+            errors = overlay_validator().iter_errors(yaml.safe_load(fence.text))
             assert [error.message for error in errors] == [], fence.text
 
 
