@@ -25,9 +25,10 @@ LINKS = $(if $(WHEELHOUSE),--no-index --find-links '$(WHEELHOUSE)/wheels')
 DOTS = (while sleep 5 && kill -0 $$$$; do printf .; done) 2>/dev/null & trap "kill $$!; echo" EXIT;
 .DEFAULT_GOAL := help
 # folders of the tests of `make test` and `make test-full`; those that wait most come first.
-# There are more workers than cores, because many tests wait
+# There are more workers than cores, because many tests wait; each costs ten seconds of CPU time
 TESTED = $(addprefix tests/,slurm checks soak scheduler workflow unit)
 PROCESSES = $(shell expr $$(nproc) + 4)
+test: PROCESSES = $(shell expr $$(nproc) + 2)
 PYTEST = pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder --junitxml=.pytest_cache/$@.xml
 # programs that tests run in separate environments
 TOOLS = aws-parallelcluster cfn-lint gpuhunt packages pandoc roc-validator snakedeploy

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import compileall
+import gc
 import os
 import random
 import signal
@@ -56,11 +57,19 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
-    """Let one worker collect first: it compiles all files of tests, and pytest keeps the result."""
-    if not hasattr(session.config, "workerinput"):
-        return (yield)
-    with first_alone(Path(session.config.getoption("basetemp")).with_name("collected")):
-        return (yield)
+    """Let one worker collect first: it compiles all files of tests, and pytest keeps the result.
+
+    Modules and tests stay in memory until the end, so the garbage collector skips them.
+    """
+    gc.disable()
+    try:
+        if not hasattr(session.config, "workerinput"):
+            return (yield)
+        with first_alone(Path(session.config.getoption("basetemp")).with_name("collected")):
+            return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,19 @@ from tfscaling.tables import table_files
 from tfscaling.tables.comparison import COLUMNS, comparison_table
 from tfscaling.tables.runs_table import PROJECTION_STEPS
 
-SCHEMA = yaml.safe_load((REPOSITORY / "workflow/schemas/comparison.schema.yaml").read_text())
-# JSON Schema's own types: in a column with an empty cell, pandas writes 2 as 2.0
-VALIDATOR = Draft202012Validator(SCHEMA)
 PRICE = {"usd_per_node_hour": 3.6, "price_date": "2026", "price_source": "list"}
 PUBLISHED = published_result(platform="gcp")
 
 
 OF_PLATFORM = {"usd_per_kwh": 0.3, "kg_co2_per_kwh": 0.4, "peak_tflops": {"float32": 1.0}}
+
+
+@functools.cache
+def schema() -> dict[str, Any]:
+    """Return the schema of a row."""
+    text = (REPOSITORY / "workflow/schemas/comparison.schema.yaml").read_text()
+    content: dict[str, Any] = yaml.safe_load(text)
+    return content
 
 
 def planned_runs(repeats: int) -> Manifest:
@@ -86,7 +92,9 @@ def rows(request: pytest.FixtureRequest, tmp_path: Path) -> list[dict[str, Any]]
 
 
 def problems(row: dict[str, Any]) -> list[str]:
-    return [f"{list(error.path)}: {error.message}" for error in VALIDATOR.iter_errors(row)]
+    # JSON Schema's own types: in a column with an empty cell, pandas writes 2 as 2.0
+    validator = Draft202012Validator(schema())
+    return [f"{list(error.path)}: {error.message}" for error in validator.iter_errors(row)]
 
 
 def test_every_row_follows_the_schema(rows: list[dict[str, Any]]) -> None:
@@ -114,7 +122,7 @@ def test_every_column_has_a_value_somewhere(tmp_path: Path) -> None:
 
 
 def test_every_column_has_a_description_and_a_unit() -> None:
-    for name, rule in SCHEMA["properties"].items():
+    for name, rule in schema()["properties"].items():
         assert rule["description"].strip(), name
         times = ("time_s", "time_to_target_s", "time_with_queue_s", "wait_s")
         is_time = any(part in name for part in times)

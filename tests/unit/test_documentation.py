@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import json
 import re
 import subprocess
@@ -24,11 +25,18 @@ from tfscaling.conclusions import forecast
 from tfscaling.estimation import intervals
 from tfscaling.estimation.run_counts import RULE
 from tfscaling.launch import heartbeat, supervisor
+from tfscaling.stages import write_page
 from tfscaling.study import grid_checks
 from tfscaling.study.config_types import Comparison
 
 PAGES = [str(path.relative_to(REPOSITORY)) for path in documents.pages()]
-OVERLAY = yaml.safe_load((REPOSITORY / "workflow/schemas/overlay.schema.yaml").read_text())
+
+
+@functools.cache
+def overlay_validator() -> Draft202012Validator:
+    """Return the validator of overlays; the schema takes most of a second to read."""
+    text = (REPOSITORY / "workflow/schemas/overlay.schema.yaml").read_text()
+    return Draft202012Validator(yaml.safe_load(text))
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -79,7 +87,7 @@ def test_the_picture_of_the_stages_has_rules_of_the_workflow() -> None:
 def test_yaml_in_the_pages_is_a_part_of_a_configuration(page: str) -> None:
     for fence in documents.fences((REPOSITORY / page).read_text()):
         if fence.language == "yaml":
-            errors = Draft202012Validator(OVERLAY).iter_errors(yaml.safe_load(fence.text))
+            errors = overlay_validator().iter_errors(yaml.safe_load(fence.text))
             assert [error.message for error in errors] == [], fence.text
 
 
@@ -327,6 +335,13 @@ def test_the_citation_has_the_newest_version() -> None:
     assert described["author"] == names
 
 
+@pytest.fixture
+def without_plots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw none of the plots of a page, which take most of its CPU time."""
+    monkeypatch.setattr(write_page, "draw_plots", lambda *_: [])
+
+
+@pytest.mark.usefixtures("without_plots")
 def test_a_search_saves_what_the_pages_state(tmp_path: Path) -> None:
     """Replayed on the kept runs of the worked example, whose fastest configuration it names."""
     screenshots.make(screenshots.EXAMPLES["search"], tmp_path)
@@ -340,6 +355,7 @@ def test_a_search_saves_what_the_pages_state(tmp_path: Path) -> None:
         assert f"{100 * saved:.0f} % fewer" in stated, page
 
 
+@pytest.mark.usefixtures("without_plots")
 def test_the_pandas_of_the_how_to_reads_the_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

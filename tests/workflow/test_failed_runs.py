@@ -6,7 +6,7 @@ import copy
 import shutil
 
 import pytest
-from project import QUICK, SMALL_MODEL, Project
+from project import NO_PLOTS, QUICK, SMALL_MODEL, Project
 from sweep import SWEEP
 
 #: A model that fails on two nodes.
@@ -38,7 +38,7 @@ def names(project: Project) -> list[str]:
 def test_a_failed_point_is_a_row_with_its_reason_and_runs_again_alone(copied: Project) -> None:
     (copied.folder / "broken.py").write_text(BROKEN)
     before = names(copied), copied.table()
-    content = copy.deepcopy(SWEEP)
+    content = {**copy.deepcopy(SWEEP), "plots": NO_PLOTS}
     content["recipes"]["bad"] = BAD
     content["grid"].append({**POINT, "nodes": [1, 2]})
     copied.overlay(content)
@@ -86,7 +86,7 @@ def test_a_failed_point_is_a_row_with_its_reason_and_runs_again_alone(copied: Pr
 
 def test_before_a_round_of_larger_batches_too(copied: Project) -> None:
     """The tables' inputs are not known yet when the sweep fails."""
-    content = copy.deepcopy(SWEEP)
+    content = {**copy.deepcopy(SWEEP), "plots": NO_PLOTS}
     content["recipes"]["bad"] = {**BAD, "per_replica_batch_size": {"from": 32, "to": 64}}
     content["platforms"]["ending"] = ENDING
     content["grid"].append(dict(ENDING_POINT))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import timed_runs
-from project import SMALL_MODEL, Project
+from project import NO_PLOTS, SMALL_MODEL, Project
 
 pytestmark = pytest.mark.full
 
@@ -44,6 +44,7 @@ def test_a_sweep_projects_the_whole_and_marks_it(mnist: Path, tmp_path: Path) ->
         {
             "grid": [{**block, "recipe": "short", "repeats": 2}, {**block, "recipe": "whole"}],
             "recipes": {"whole": whole, "short": {**whole, "stop_after_steps": STOP}},
+            "plots": {name: None for name in NO_PLOTS if name != "speedup"},
         }
     )
     said = project.snakemake("--until", "train").stdout

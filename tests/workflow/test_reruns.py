@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from project import REPOSITORY, Project, axis
+from project import NO_PLOTS, REPOSITORY, Project, axis
 from sweep import SWEEP
 from tfscaling.page.plot_registry import PLOTS
 
@@ -19,9 +19,8 @@ PRICE = {"usd_per_node_hour": 3.6, "price_date": "2026-01", "price_source": "a p
 
 
 def changed(**changes: Any) -> dict[str, Any]:
-    content = copy.deepcopy(SWEEP)
-    content.update(changes)
-    return content
+    """The sweep with changes, and without plots."""
+    return {**copy.deepcopy(SWEEP), "plots": NO_PLOTS, **changes}
 
 
 def test_a_finished_sweep_has_nothing_to_do(finished: Project) -> None:
@@ -189,6 +188,7 @@ def test_runs_of_another_cluster_are_tabulated_but_not_run(copied: Project) -> N
         "elsewhere": {"launcher": "local", "cpus_per_node": 2, "nodes_max": 8, "cluster": "there"},
     }
     content["grid"][1]["platform"] = ["laptop", "elsewhere"]
+    content["plots"] = dict.fromkeys(PLOTS.keys() - {"speedup", "epochs"})
     copied.overlay(content)
     assert {axis(p, "platform") for p in copied.planned()} == {"elsewhere"}
     assert copied.planned("--config", "cluster=here") == set()
@@ -209,7 +209,7 @@ def test_runs_of_another_cluster_are_tabulated_but_not_run(copied: Project) -> N
     assert plots == {"speedup.svg"}
     assert made - left == {n for n in made if n.endswith(".svg")} - plots
 
-    content["plots"] = dict.fromkeys(PLOTS)
+    content["plots"] = NO_PLOTS
     copied.overlay(content)
     copied.snakemake("--config", "cluster=here")
     assert not list(results.glob("details/plots/*.svg"))
@@ -288,7 +288,7 @@ def test_new_code_that_is_broken_costs_no_finished_run(copied: Project) -> None:
     model.write_text(good)
     mark_incomplete(copied, record)
     assert copied.planned() == set()
-    copied.snakemake()
+    copied.snakemake("results/main/runs.csv")
     assert (record.read_bytes(), copied.made()) == (content, made)
     (row,) = copied.table("results/main/runs.csv")
     assert row["status"] == "ok"
@@ -304,7 +304,7 @@ def test_a_broken_record_is_restored_or_ends_the_sweep_with_its_name(copied: Pro
     one.write_bytes(content[: len(content) // 2])
     (whole,) = one.parent.glob("attempt=*/record.json")
     assert whole.read_bytes() == content
-    copied.snakemake()
+    copied.snakemake("results/main/runs.csv")
     assert one.read_bytes() == content
     assert {row["status"] for row in copied.table("results/main/runs.csv")} <= {"ok", "excluded"}
     # in place: where the file system has hard links, the attempt's record is the same file

@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 from project import BIN, REPOSITORY, Project
-from tfscaling.page.plot_registry import PLOTS
 
 #: Runs as a line of `setup` and in the program: commands of all processes with a secret, as a user
 #: sees them who owns none of them where this one may become another.
@@ -199,7 +198,6 @@ def test_the_first_command_in_a_folder_makes_all_files_for_its_owner_alone(
         {
             "grid": [{"platform": "laptop", "strategy": "own", "recipe": "user", "nodes": 1}],
             "recipes": {"user": recipe},
-            "plots": dict.fromkeys(PLOTS),
         }
     )
     before = os.umask(umask := random.choice([0o002, 0o022, 0o000]))

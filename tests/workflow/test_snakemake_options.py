@@ -359,7 +359,8 @@ def test_runs_on_this_machine_are_made_one_at_a_time_in_the_order_of_the_seed(
 ) -> None:
     """Without our profile, and with options that replace its limits."""
     project.overlay({**SLEEP, "seed": random.randrange(1000)})
-    project.snakemake(*options, profile=None if "--cores" in options else "local")
+    profile = None if "--cores" in options else "local"
+    project.snakemake(*options, "--", "results/main/runs.csv", profile=profile)
     assert {row["shared_with"] for row in project.table("results/main/runs.csv")} <= {"0", "0.0"}
     details = project.folder / "results/main/details"
     seed = json.loads((details / "config.json").read_text())["seed"]
@@ -372,7 +373,8 @@ def test_runs_on_this_machine_are_made_one_at_a_time_in_the_order_of_the_seed(
 
 def test_times_of_runs_that_overlapped_are_not_compared(project: Project) -> None:
     project.overlay(SLEEP)
-    project.snakemake("--resources", "training_runs=4", "--cores", "4")
+    target = "results/main/comparison.csv"
+    project.snakemake("--resources", "training_runs=4", "--cores", "4", "--", target)
     rows = project.table("results/main/runs.csv")
     shared = [row for row in rows if float(row["shared_with"])]
     assert shared

@@ -16,7 +16,8 @@ import jsonschema
 import pytest
 import yaml
 from project import REPOSITORY, SMALL_MODEL, Project
-from sweep import CONSOLE, DRAWN, SECRET, TEMPORARY
+from sweep import ADDED, CONSOLE, DRAWN, SECRET, SWEEP, TEMPORARY
+from tfscaling.page.plot_registry import PLOTS
 from tfscaling.record.phases import PHASES, TRAINER_PHASES
 from tfscaling.study import grid
 from tfscaling.study.manifest import Manifest
@@ -252,9 +253,12 @@ def test_snakemakes_own_report_has_the_page_the_configuration_and_the_table(
 
 
 def test_a_study_and_a_run_have_few_files(finished: Project, tmp_path: Path) -> None:
-    """Without `export`; a run of one rank."""
+    """Without `export`; a run of one rank. Plots are only on the page."""
     copied = finished.copy(tmp_path / "project")
+    copied.overlay({**SWEEP, "plots": dict.fromkeys(sorted(PLOTS.keys() - DRAWN - ADDED))})
     copied.snakemake("--config", "export=[]")
+    page = (copied.folder / "results/main/report.html").read_text()
+    assert page.count('<figure class="plot">') == len(DRAWN | ADDED) - 1
     study = copied.folder / "results/main"
     assert sorted(path.name for path in study.iterdir()) == [
         "comparison.csv",

@@ -10,10 +10,10 @@ import pytest
 from builders import changed, manifest_of, raw_config, write_record
 from measured import around, measured
 from msgspec.structs import replace
+from tfscaling.conclusions import decision, headline
 from tfscaling.conclusions.answers.answer import answer_questions
 from tfscaling.conclusions.answers.answer_types import Answer
 from tfscaling.conclusions.answers.candidate_types import Candidate, State
-from tfscaling.conclusions.base import tables
 from tfscaling.conclusions.evidence import Study
 from tfscaling.estimation.samples import INCONCLUSIVE, NOT_COMPARED, SUPPORTED
 from tfscaling.record import attempts
@@ -93,8 +93,7 @@ def test_an_unknown_value_misses_no_limit_and_is_named(unknown: str, missed: str
     found, named = answer_of(made)
     assert (named[4].state, named[4].missed) == (State.OPEN, ()), SEED
     assert found.support == INCONCLUSIVE, SEED
-    headlines = dict(tables(made))["headline"]
-    assert "4 nodes" in headlines["sure"][0] and "misses" not in named[4].reason
+    assert "4 nodes" in headline.table(made)["sure"][0] and "misses" not in named[4].reason
 
 
 # the target
@@ -163,9 +162,9 @@ def test_a_target_that_no_configuration_is_shown_to_reach_was_measured(
     found, named = answer_of(made)
     assert {each.state for each in named.values()} == {state}
     assert (found.support, found.leader) == (support, None)
-    headline, decision = (dict(tables(made))[name] for name in ("headline", "decision"))
-    assert list(headline["badge"]) == [support]
-    (row,) = decision[decision["goal"] == "time_to_target_s"].to_dict("records")
+    assert list(headline.table(made)["badge"]) == [support]
+    decisions = decision.table(made)
+    (row,) = decisions[decisions["goal"] == "time_to_target_s"].to_dict("records")
     assert row["support"] == support and f"in {reached} of 11 runs" in row["not_covered"]
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import loaded_python
 import pytest
 from builders import manifest_of, valid_config
 from tfscaling.plan import local_checks
@@ -96,6 +98,9 @@ RESULTS = Path("results")
 
 @pytest.fixture(autouse=True)
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A folder with models and data; the check is a fork of a process with TensorFlow."""
+    for name, value in loaded_python.environ(os.environ).items():
+        monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)
     Path("nets.py").write_text(MODELS)
     Path("parts.py").write_text(DATA)

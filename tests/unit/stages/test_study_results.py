@@ -38,6 +38,18 @@ def measured(folder: Path, times_s: dict[int, float], **changes: Any) -> StudyFo
     return write_study_tables(study_folder(folder / "main", config, planned))
 
 
+@pytest.fixture(scope="module")
+def two_nodes(tmp_path_factory: pytest.TempPathFactory) -> StudyFolder:
+    """A study of one node and two; not to be changed."""
+    return measured(tmp_path_factory.mktemp("two_nodes"), {1: 30.0, 2: 20.0})
+
+
+@pytest.fixture
+def copied(two_nodes: StudyFolder, tmp_path: Path) -> StudyFolder:
+    """A copy of a study, to be changed."""
+    return StudyFolder(shutil.copytree(two_nodes.folder, tmp_path / "main"))
+
+
 def write_study_tables(study: StudyFolder) -> StudyFolder:
     for stage in STAGES:
         stage(study)
@@ -120,8 +132,8 @@ def test_only_the_folder_of_the_study_is_needed(
     assert len(study.table("regressions")) == 2
 
 
-def test_every_table_is_a_data_frame_with_its_columns(tmp_path: Path) -> None:
-    study = read_study(measured(tmp_path, {1: 30.0, 2: 20.0}).folder)
+def test_every_table_is_a_data_frame_with_its_columns(two_nodes: StudyFolder) -> None:
+    study = read_study(two_nodes.folder)
     for name in TABLES:
         table = study.table(name)
         assert isinstance(table, pd.DataFrame) and len(table.columns) > 3, name
@@ -179,13 +191,12 @@ def has_a_damaged_table(study: StudyFolder) -> str:
         *(has_another_plan, has_a_larger_plan, has_half_a_manifest, has_a_damaged_table),
     ],
 )
-def test_an_error_is_one_line_that_names_the_folder(tmp_path: Path, damage: Any) -> None:
-    study = measured(tmp_path, {1: 30.0, 2: 20.0})
-    named = damage(study)
+def test_an_error_is_one_line_that_names_the_folder(copied: StudyFolder, damage: Any) -> None:
+    named = damage(copied)
     with pytest.raises(ValueError, match=".") as caught:
-        read_study(study.folder)
+        read_study(copied.folder)
     (line,) = str(caught.value).splitlines()
-    assert str(study.folder) in line and named in line
+    assert str(copied.folder) in line and named in line
 
 
 def test_the_import_is_light() -> None:
@@ -198,22 +209,24 @@ def test_the_import_is_light() -> None:
 
 
 def test_the_documented_code_reads_a_study(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    copied: StudyFolder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     page = (REPOSITORY / "docs/python.md").read_text()
     (code,) = (each.text for each in documents.fences(page) if each.language == "python")
-    made = measured(tmp_path, {1: 30.0, 2: 20.0})
     (tmp_path / "results").mkdir()
-    made.folder.rename(tmp_path / "results/demo")
+    copied.folder.rename(tmp_path / "results/demo")
     monkeypatch.chdir(tmp_path)
     capsys.readouterr()
     exec(code, {})
     assert SUPPORTED in capsys.readouterr().out
 
 
-def test_the_documented_names_exist(tmp_path: Path) -> None:
+def test_the_documented_names_exist(two_nodes: StudyFolder) -> None:
     page = (REPOSITORY / "docs/python.md").read_text()
-    study = read_study(measured(tmp_path, {1: 30.0, 2: 20.0}).folder)
+    study = read_study(two_nodes.folder)
     answer = study.answers[0]
     values = {"study": study, "answer": answer, "candidate": answer.candidates[0]}
     tables = page.partition("## Stable names")[2].split("| of a")[1:]

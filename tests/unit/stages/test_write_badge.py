@@ -56,8 +56,8 @@ def study_of(
 
 
 def write_study_tables(study: StudyFolder) -> StudyFolder:
-    """Make the tables of a study, without warnings."""
-    for stage in (write_tables.collect, write_tables.compare, write_tables.analyse):
+    """Make the tables that the badge reads, without warnings."""
+    for stage in (write_tables.collect, write_tables.compare):
         stage(study)
     write_warnings(study.details / "warnings.json", [])
     return study

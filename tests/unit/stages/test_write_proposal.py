@@ -160,7 +160,10 @@ def test_shares_of_cores_and_gpus_are_of_all_trainings(
     assert request.shares == shares
 
 
-def test_times_of_a_file_are_not_said_to_be_measured_here(tmp_path: Path) -> None:
+def test_times_of_a_file_are_not_said_to_be_measured_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write_proposal, "PLOTTED", ())
     path = tmp_path / "mine.csv"
     path.write_text("nodes,global_batch_size,execution_time_s\n1,64,60\n2,128,31\n")
     (tmp_path / "true").symlink_to(sys.executable)
