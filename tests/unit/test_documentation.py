@@ -24,6 +24,7 @@ from tfscaling.conclusions import forecast
 from tfscaling.estimation import intervals
 from tfscaling.estimation.run_counts import KEPT_RUNS, RULE
 from tfscaling.launch import heartbeat, supervisor
+from tfscaling.page.plot_registry import PLOTS
 from tfscaling.study import grid_checks
 from tfscaling.study.config_types import Comparison
 
@@ -343,11 +344,11 @@ def test_a_search_saves_what_the_pages_state(tmp_path: Path) -> None:
 def test_the_worked_example_states_what_its_runs_exclude(tmp_path: Path) -> None:
     """The share of runs that may miss the target is the share of the kept study's page."""
     example = screenshots.EXAMPLES["worked-example"]
-    without_plots = {**example.changes, "plots": dict.fromkeys(screenshots.PLOTS)}
+    without_plots = {**example.changes, "plots": dict.fromkeys(PLOTS)}
     screenshots.make(example._replace(changes=without_plots), tmp_path)
     found = pd.read_csv(tmp_path / "details/conclusions/decision.csv")
     (answer,) = found[found["goal"] == "time_to_target_s"].itertuples()
-    (share,) = re.findall(r"fewer than (\d+)% of its runs miss it", answer.text)
+    (share,) = re.findall(r"fewer than (\d+)% of its runs miss it", str(answer.text))
     page = (REPOSITORY / "docs/worked-example.md").read_text()
     sentences = re.findall(r"[^.]*\bmiss it\b[^.]*\.", page)
     assert [f"fewer than {share} % of its runs" in each for each in sentences] == [True]

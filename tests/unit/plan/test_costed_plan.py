@@ -22,7 +22,7 @@ from builders import (
 )
 from msgspec.structs import replace
 from submitted import config_of, described, plan_of, planned_runs, refusal_of
-from tfscaling.plan import budget, conditional_runs, costed_plan, run_durations
+from tfscaling.plan import budget, conditional_runs, costed_plan, preflight, run_durations
 from tfscaling.record import attempts, run_record
 from tfscaling.record.attempts import Cause, FailureReport
 from tfscaling.record.phases import PHASES, WALL_PHASES
@@ -300,9 +300,9 @@ def test_an_allocation_of_a_sweep_is_no_wide_and_short_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_answer(*_: object) -> None:
-        raise script.preflight.NoSlurmError("no Slurm here")
+        raise preflight.NoSlurmError("no Slurm here")
 
-    monkeypatch.setattr(script.preflight, "add_test_results", no_answer)
+    monkeypatch.setattr(preflight, "add_test_results", no_answer)
     config = config_of(launcher="srun", wide_jobs={"nodes": 1, "minutes": 60})
     made = plan_of(config, tmp_path)
     for executor in ("slurm-sweep", script.ALLOCATION):
