@@ -613,6 +613,7 @@ WITH_LIMITS = Limits(0.05, infeasible_max=0.05, holds_min=0.95, node_hours_max=0
 EACH_PLATFORM = replace(WITH_LIMITS, node_hours_max=0.75)
 NORMAL = normal(0.05)
 #: Where two modes are, per cent of slow runs, by how much they are slower, whether it is claimed.
+#: docs/evidence.md states the claimed ones (tests/unit/test_guarantees.py).
 MODES = (
     *(("best", *each, True) for each in ((30, 28), (30, 49), (40, 49))),
     *(("best", *each, False) for each in ((20, 49), (40, 65), (50, 35))),

@@ -23,7 +23,7 @@ from snakemake_executor_plugin_slurm_sweep import queue
 from tfscaling.cluster import slurm_client
 from tfscaling.conclusions import forecast
 from tfscaling.estimation import intervals
-from tfscaling.estimation.run_counts import RULE
+from tfscaling.estimation.run_counts import KEPT_RUNS, RULE
 from tfscaling.launch import heartbeat, supervisor
 from tfscaling.stages import write_page
 from tfscaling.study import grid_checks
@@ -353,6 +353,19 @@ def test_a_search_saves_what_the_pages_state(tmp_path: Path) -> None:
         stated = (REPOSITORY / page).read_text()
         assert f"needs {found['runs'].sum()}" in stated, page
         assert f"{100 * saved:.0f} % fewer" in stated, page
+
+
+@pytest.mark.usefixtures("without_plots")
+def test_the_worked_example_states_what_its_runs_exclude(tmp_path: Path) -> None:
+    """The share of runs that may miss the target is the share of the kept study's page."""
+    screenshots.make(screenshots.EXAMPLES["worked-example"], tmp_path)
+    found = pd.read_csv(tmp_path / "details/conclusions/decision.csv")
+    (answer,) = found[found["goal"] == "time_to_target_s"].itertuples()
+    (share,) = re.findall(r"fewer than (\d+)% of its runs miss it", str(answer.text))
+    page = (REPOSITORY / "docs/worked-example.md").read_text()
+    sentences = re.findall(r"[^.]*\bmiss it\b[^.]*\.", page)
+    assert [f"fewer than {share} % of its runs" in each for each in sentences] == [True]
+    assert f"needs [{KEPT_RUNS} runs]" in page and f"`repeats: {KEPT_RUNS}`" in page
 
 
 @pytest.mark.usefixtures("without_plots")

@@ -13,7 +13,7 @@ import all_trainings
 import pytest
 import regressions
 from project import REPOSITORY
-from race import CELLS
+from race import CELLS, MODES
 from scipy.stats import binom
 from tfscaling.conclusions.regressions import is_failing
 
@@ -90,6 +90,20 @@ def test_the_cells_of_searches_that_are_claimed_have_requirements() -> None:
         interval = f"{row['wrong']} ({row['wrong_low']}–{row['wrong_high']})"
         shown = [row[key] for key in ("infeasible", "decided", "holds", "node_hours", "rounds")]
         assert [wrong, infeasible, *others, said] == [interval, *shown, row["claimed"]], name
+
+
+def test_the_page_claims_the_two_modes_that_are_required() -> None:
+    def from_to(place: int, *where: str) -> str:
+        """The range of a number of the claimed entries: per cent of runs (1), or slower by (2)."""
+        numbers = [each[place] for each in MODES if each[0] in where and each[3]]
+        return " to ".join(str(number) for number in dict.fromkeys((min(numbers), max(numbers))))
+
+    said = (
+        f"- two modes: {from_to(1, 'best')} % of the best configuration's runs are "
+        f"{from_to(2, 'best')} % slower; {from_to(1, 'tenth')} % for a tenth of the "
+        f"configurations, {from_to(1, 'all')} % for all\n"
+    )
+    assert said in (REPOSITORY / "docs/evidence.md").read_text()
 
 
 def test_the_totals_of_all_trainings_are_those_of_the_page() -> None:

@@ -144,7 +144,7 @@ def check_decision(own: Answer, row: DecisionRow, page: str) -> None:
     assert row.text.startswith("Use ") == (own.support == SUPPORTED)
     if own.support != "not measured" and page:
         # the page has each of these sentences once, in the headline or in one answer
-        shared = [each for each in (row.totals, row.not_covered) if each]
+        shared = [each for each in (row.totals, row.wide_job, row.not_covered) if each]
         pieces = [row.text]
         for sentence in shared:
             pieces = [part for piece in pieces for part in piece.split(sentence)]

@@ -35,7 +35,7 @@ def test_choices_and_findings_are_grouped_by_task_and_topic() -> None:
     assert set(words.TOPICS) == set(TOPICS)
 
 
-@pytest.mark.parametrize("column", ["totals", "not_covered"])
+@pytest.mark.parametrize("column", ["totals", "wide_job", "not_covered"])
 def test_a_sentence_of_the_headline_is_on_no_card(column: str) -> None:
     """A sentence that only cards have is on the first card of its question."""
     sentence = f"All {random.randint(2, 99)} trainings: {random.random():.3g} node-hours."

@@ -22,7 +22,7 @@ from builders import (
 )
 from msgspec.structs import replace
 from submitted import config_of, described, plan_of, planned_runs, refusal_of
-from tfscaling.plan import budget, conditional_runs, costed_plan, run_durations
+from tfscaling.plan import budget, conditional_runs, costed_plan, preflight, run_durations
 from tfscaling.record import attempts, run_record
 from tfscaling.record.attempts import Cause, FailureReport
 from tfscaling.record.phases import PHASES, WALL_PHASES
@@ -269,6 +269,48 @@ def test_an_allocation_has_the_nodes_of_the_largest_run_and_the_time_of_all(tmp_
     (line,) = script.allocation_lines(rows, config)
     # 3 x 1 + 3 x 2 nodes for half an hour each, on two nodes
     assert [float(number) for number in re.findall(r"[\d.]+", line)] == [2, 135, 4.5]
+
+
+#: Shortest minutes of a wide job → whether a time limit of 30 minutes, and whether a measured time
+#: of 119.75 s, are shorter.
+SHORT = {1: (False, False), 2: (False, True), 30: (False, True), 31: (True, True)}
+
+
+@pytest.mark.parametrize("minutes", SHORT)
+def test_the_plan_warns_of_jobs_that_are_wide_and_short(minutes: int, tmp_path: Path) -> None:
+    config = config_of(repeats=2, launcher="srun", wide_jobs={"nodes": 2, "minutes": minutes})
+    on_two_nodes = next(run for run in planned_runs(config) if run.spec.point.nodes == 2)
+    for time, is_short in zip(("30 min", "1.9 min"), SHORT[minutes], strict=True):
+        if time != "30 min":
+            record_with(tmp_path, on_two_nodes, train_time_s=110.0)
+        rows = plan_of(config, tmp_path).rows
+        submitted = costed_plan.add_submission(rows, config, described())
+        lines = [*script.wide_job_lines(submitted, config)]
+        assert len(lines) == is_short
+        for line in lines:
+            assert f"cluster, nodes 2: a run takes up to {time}; jobs on 2 nodes or more" in line
+            assert f"at least {minutes} min" in line and "profiles/allocation" in line
+        assert not [*script.wide_job_lines(rows, config)], "what is not submitted is no job"
+        for other in ({"nodes": 3, "minutes": minutes}, None):
+            without = config_of(repeats=2, launcher="srun", wide_jobs=other)
+            assert not [*script.wide_job_lines(submitted, without)]
+
+
+def test_an_allocation_of_a_sweep_is_no_wide_and_short_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_answer(*_: object) -> None:
+        raise preflight.NoSlurmError("no Slurm here")
+
+    monkeypatch.setattr(preflight, "add_test_results", no_answer)
+    config = config_of(launcher="srun", wide_jobs={"nodes": 1, "minutes": 60})
+    made = plan_of(config, tmp_path)
+    for executor in ("slurm-sweep", script.ALLOCATION):
+        _, lines = script.add_slurm_answers(made, config, described(executor))
+        is_found = any(
+            line.startswith("Wide and short jobs: cluster, nodes 1, 2") for line in lines
+        )
+        assert is_found == (executor != script.ALLOCATION)
 
 
 def test_what_slurm_refuses_comes_first_and_is_in_no_sum(tmp_path: Path) -> None:

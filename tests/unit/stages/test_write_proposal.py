@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from builders import (
     write_failure,
     write_record,
 )
+from tfscaling.console.sweep_outcome import SweepOutcome
 from tfscaling.stages import write_proposal, write_tables
 from tfscaling.stages.study_folder import StudyFolder
 from tfscaling.study import acceptance
@@ -29,9 +31,17 @@ from tfscaling.tables.data_warnings import LIMITED, SERIOUS, DataWarning, write_
 TIMES_S = {1: 3600.0, 2: 2000.0}
 
 
-def study_of(folder: Path, runs: dict[int, int], **changes: Any) -> StudyFolder:
-    """A study on one and on two nodes, with this many valid runs of each; others failed."""
-    others = [((name,), value) for name, value in changes.items()]
+def study_of(
+    folder: Path, runs: dict[int, int], platform: dict[str, Any] | None = None, **changes: Any
+) -> StudyFolder:
+    """A study on one and on two nodes, with this many valid runs of each; others failed.
+
+    `platform` has keys of the platform.
+    """
+    others: list[tuple[Sequence[str | int], Any]] = [
+        (("platforms", "cluster", key), value) for key, value in (platform or {}).items()
+    ]
+    others += [((name,), value) for name, value in changes.items()]
     config = valid_config((("grid", 0, "repeats"), 6), *others)
     planned = manifest_of(config)
     for run in planned.runs:
@@ -112,6 +122,21 @@ def test_a_proposal_requests_the_node_hours_of_the_recommended_configuration(
     assert all((study.folder / "proposal" / name).stat().st_size > 1000 for name in pictures)
     printed = capsys.readouterr().out
     assert str(study.folder / "proposal/proposal.md") in printed and "pypandoc_binary" in printed
+
+
+@pytest.mark.parametrize("minutes", [None, 30, 60])
+def test_proposal_and_console_warn_of_a_wide_and_short_job(
+    minutes: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The recommended training takes 2000 s on two nodes, and some seconds of launch."""
+    monkeypatch.setattr(write_proposal, "PLOTTED", ())
+    wide = {"wide_jobs": {"nodes": 2, "minutes": minutes}} if minutes else {}
+    study = study_of(tmp_path, {1: 6, 2: 6}, wide)
+    (study.folder / "report.html").touch()
+    console = " ".join(" ".join(SweepOutcome(study.folder).lines()).split())
+    for text in (proposal_of(study), console):
+        assert ("Warning: wide and short. A training on 2 nodes takes 3" in text) == (minutes == 60)
+        assert ("at least 60 min" in text) == (minutes == 60)
 
 
 def test_facts_are_those_of_the_valid_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,11 +61,30 @@ def finished(
     return ("question",), {"campaign": {"start": start}, "limits": limits}
 
 
+def wide_jobs(value: Any) -> list[Change]:
+    """A platform with this value of the key."""
+    return [(("platforms", "cluster", "wide_jobs"), value)]
+
+
 LESS_THAN_A_WHOLE: Change = ((*RECIPE, "epochs"), 3)
 #: Key that is refused → what asks for it, by a name.
 REFUSED: dict[str, dict[str, list[Change]]] = {
     "comparison.title": {"zero_byte": [(("comparison",), {"title": "a\0b"})]},
     "platforms.cluster.title": {"bell": [(("platforms", "cluster", "title"), "\x07")]},
+    "platforms.cluster.wide_jobs": {
+        "wide_jobs_without_numbers": [*wide_jobs(16)],
+        "wide_jobs_switched_on": [*wide_jobs(True)],
+        "wide_jobs_without_minutes": [*wide_jobs({"nodes": 16})],
+        "wide_jobs_without_nodes": [*wide_jobs({"minutes": 30})],
+    },
+    "platforms.cluster.wide_jobs.nodes": {
+        "no_nodes": [*wide_jobs({"nodes": 0, "minutes": 30})],
+        "half_a_node": [*wide_jobs({"nodes": 1.5, "minutes": 30})],
+    },
+    "platforms.cluster.wide_jobs.minutes": {
+        "no_minutes": [*wide_jobs({"nodes": 16, "minutes": 0})],
+        "minutes_in_words": [*wide_jobs({"nodes": 16, "minutes": "30 min"})],
+    },
     "search": {"search_of_one": [SEARCH, ((*BLOCK, "nodes"), 1)]},
     "grid[0].exclude[0]": {
         "exclusion_without_axes": [((*BLOCK, "exclude"), [{}])],

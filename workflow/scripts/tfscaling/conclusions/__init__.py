@@ -17,4 +17,5 @@ __all__ = [
     "rendering",
     "scaling_range",
     "search_results",
+    "wide_jobs",
 ]

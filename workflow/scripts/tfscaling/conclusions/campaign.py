@@ -182,7 +182,7 @@ def _simulate_configuration(
         row: The configuration.
     """
     point = point_of(row)
-    timed = [run for run in study.runs_by_point.get(point, ()) if _is_timed(run)]
+    timed = [run for run in study.runs_by_point.get(point, ()) if is_timed(run)]
     found = CampaignRow(
         **axes_and_devices(row),
         runs=len(timed),
@@ -207,7 +207,7 @@ def _simulate_configuration(
     return found, None
 
 
-def _is_timed(run: RunRow) -> bool:
+def is_timed(run: RunRow) -> bool:
     """Return whether a run counts and has a time."""
     return run.status == RunState.OK and is_known(run.execution_time_s)
 

@@ -39,6 +39,8 @@ class DecisionRow(msgspec.Struct):
         not_covered: Sentence that names the configurations that were not compared.
         totals: Sentences on time and cost of one complete training and of all trainings; they are
             part of `text`, too.
+        wide_job: The warning that the configuration's job is wide and short, which is part of
+            `text`, too; "" otherwise.
         whole_run_low_s: Lower end of the interval of one complete run's time, in seconds; NaN
             unless the time is projected from short runs.
         whole_run_high_s: Upper end of this interval.
@@ -64,6 +66,7 @@ class DecisionRow(msgspec.Struct):
     comparisons: int = 0
     not_covered: str = ""
     totals: str = ""
+    wide_job: str = ""
     whole_run_low_s: float = NAN
     whole_run_high_s: float = NAN
 
@@ -81,6 +84,7 @@ class DecisionRow(msgspec.Struct):
             bound=NAN if answer.bound is None else answer.bound,
             not_covered=answer.not_covered_text(),
             totals=" ".join(map(str, answer.totals)),
+            wide_job=str(answer.wide_job or ""),
             whole_run_low_s=low,
             whole_run_high_s=high,
         )

@@ -76,8 +76,8 @@ def answers_by_question(
     """Return name of a question → its answers, one for each measured goal.
 
     If the study has a single question, its key is "". The answer for `question_goal` is included
-    even if that goal was not measured. A sentence about all trainings, or about configurations
-    without a comparison, is shown only once for each question.
+    even if that goal was not measured. A sentence about all trainings, about a wide and short
+    job, or about configurations without a comparison, is shown only once for each question.
 
     Args:
         decision: The table of the conclusion `decision`.
@@ -90,7 +90,7 @@ def answers_by_question(
         if row.goal == question_goal or row.support != NOT_MEASURED:
             is_other = question_goal is not None and row.goal != question_goal
             text, shown_above = row.text, said.setdefault(row.question, said.get("", ""))
-            for sentence in filter(None, (row.totals, row.not_covered)):
+            for sentence in filter(None, (row.totals, row.wide_job, row.not_covered)):
                 text = text.replace(sentence, "") if sentence in shown_above else text
                 said[row.question] += sentence
             shown = ShownAnswer(row.title, " ".join(text.split()), row.support, is_other)

@@ -21,7 +21,7 @@ import msgspec
 import pandas as pd
 from msgspec.structs import replace
 
-from tfscaling.conclusions import rendering, search_results
+from tfscaling.conclusions import rendering, search_results, wide_jobs
 from tfscaling.files import atomic, program_errors
 from tfscaling.files.program_errors import InputError
 from tfscaling.plan import (
@@ -117,12 +117,14 @@ def add_slurm_answers(
         submission: How jobs are submitted.
 
     Returns:
-        The rows, and lines about jobs that must wait and about missing answers.
+        The rows, and lines about the allocations or about wide and short jobs, about jobs that must
+        wait, and about missing answers.
     """
     rows = costed_plan.add_submission(plan.rows, config, submission)
     if submission.executor not in SLURM:
         return rows, []
-    held = [*allocation_lines(rows, config)] if submission.executor == ALLOCATION else []
+    describe_jobs = allocation_lines if submission.executor == ALLOCATION else wide_job_lines
+    held = [*describe_jobs(rows, config)]
     if refused := preflight.variables_problem(os.environ):
         held.append(f"The sweep would be refused. {refused}.")
     try:
@@ -162,6 +164,29 @@ def allocation_lines(rows: Iterable[PlanRow], config: Config) -> Iterator[str]:
             f"{where}: {nodes} nodes for at most {math.ceil(used_min / nodes)} min, {hours} "
             "node-hours if none is idle, and more where runs leave nodes idle"
         )
+
+
+def wide_job_lines(rows: Iterable[PlanRow], config: Config) -> Iterator[str]:
+    """Yield a line about the jobs of each platform that are wide and short, by its `wide_jobs`.
+
+    Runs without a measured time count if their time limit is too short.
+
+    Args:
+        rows: The rows of the plan.
+        config: The configuration, with the platforms.
+    """
+    short: dict[str, list[PlanRow]] = {}
+    for row in rows:
+        time_s = row.duration_s if row.runs and row.duration_s else math.nan
+        if row.is_sbatch and config.platforms[row.platform].is_wide_and_short(row.nodes, time_s):
+            short.setdefault(row.platform, []).append(row)
+    for name, own in short.items():
+        limit = config.platforms[name].wide_jobs
+        assert limit is not None, "without this key no job is wide and short"
+        longest = wide_jobs.time_rounded_down(max(row.duration_s or 0.0 for row in own))
+        words = f"a run takes up to {longest}; {wide_jobs.limit_text(limit)} (`wide_jobs`)"
+        for line, _ in preflight.group_by_message((row, words) for row in own):
+            yield f"Wide and short jobs: {line}. {wide_jobs.PLAN_ADVICE}"
 
 
 def slurm_messages(rows: Iterable[PlanRow]) -> list[str]:

@@ -93,6 +93,7 @@ class ComputeTimeRequest:
         cores: Cores of a node; NaN if unknown.
         gpus: GPUs of a node.
         campaign: The expected date and cost of all trainings, as a sentence; "" if unknown.
+        wide_job: The warning that the job of a training is wide and short; "" otherwise.
     """
 
     name: str
@@ -106,6 +107,7 @@ class ComputeTimeRequest:
     cores: float = math.nan
     gpus: float = 0.0
     campaign: str = ""
+    wide_job: str = ""
 
     @property
     def node_hours_each(self) -> float:
@@ -259,6 +261,7 @@ def make_requests(study: Study, config: Config) -> Iterator[ComputeTimeRequest]:
             _hours_per_node_hour(row, "core_hours"),
             _hours_per_node_hour(row, "gpu_hours"),
             str(found.campaign) if found.campaign and found.campaign.has_date else "",
+            str(found.wide_job or ""),
         )
 
 

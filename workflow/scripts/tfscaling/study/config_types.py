@@ -586,6 +586,19 @@ class MeasuredKeys(ConfigMapping, frozen=True, kw_only=True):
         return tuple(f"{option}={value}" for option, value in given.items() if value is not None)
 
 
+class WideJobs(ConfigMapping, frozen=True, kw_only=True):
+    """Which jobs are wide, and how long they should run at least.
+
+    Slurm keeps nodes idle until enough of them are free for a wide job. A short one then wastes
+    more node-hours than it uses.
+    """
+
+    nodes: NodeCount
+    """Jobs on at least this many nodes are wide."""
+    minutes: Annotated[int, number_meta("min", ge=1, le=5_256_000)]
+    """Wide jobs should run for at least this long."""
+
+
 class Platform(MeasuredKeys, frozen=True, kw_only=True):
     """Where to run: a cluster, a part of one, or a single machine.
 
@@ -617,6 +630,9 @@ class Platform(MeasuredKeys, frozen=True, kw_only=True):
     """Memory per GPU in place of `mem_mb`, where the site requires `--mem-per-gpu` of GPU jobs."""
     runtime_min: Annotated[int, number_meta("min", ge=1, le=5_256_000)] = 60
     """Slurm ends a run after this time."""
+    wide_jobs: WideJobs | None = None
+    """Plan and recommendation warn of jobs on `nodes` or more that run for less than `minutes`
+    (docs/configuration/platforms.md#wide-and-short-jobs). null gives no warning."""
     stall_timeout_s: Annotated[int, number_meta("s", ge=10, le=315_360_000)] = 600
     """A run fails if no rank makes progress, uses CPU time or waits for it for this long, or if
     ranks use or wait for CPU time without progress for ten times as long."""
@@ -676,6 +692,16 @@ class Platform(MeasuredKeys, frozen=True, kw_only=True):
         own = recipe.parameters.get("precision")
         precision = own if recipe.program else recipe.precision.removeprefix("mixed_")
         return next((peak for name, peak in self.peak_tflops.items() if name == precision), None)
+
+    def is_wide_and_short(self, nodes: int, duration_s: float) -> bool:
+        """Return whether a job is wide and shorter than `wide_jobs` allows.
+
+        Args:
+            nodes: Nodes of the job.
+            duration_s: Its time in seconds; NaN if unknown.
+        """
+        wide = self.wide_jobs
+        return wide is not None and nodes >= wide.nodes and duration_s < 60 * wide.minutes
 
     def node_price_usd_per_hour(self, gpus_per_node: int) -> float | None:
         """Return the price of a node with this many GPUs, US dollars per hour; None if unknown."""

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tfscaling.conclusions import campaign
+from tfscaling.conclusions import campaign, wide_jobs
 from tfscaling.conclusions.answers import candidates, choosing, finish_answers, search_answers
 from tfscaling.conclusions.answers.answer_types import Answer
 from tfscaling.conclusions.answers.candidate_types import State
@@ -91,4 +91,5 @@ def _answer_by_goal(study: Study, task: QuestionEvidence, goal: str) -> Answer:
     point = found.leader.point
     whole_run = projection_intervals(study).get(point) if goal == TIME else None
     dates = campaign.campaign_of(study, point) if asked.campaign else None
-    return replace(found, campaign=dates, whole_run=whole_run)
+    wide_job = wide_jobs.find_short_wide_job(study, point)
+    return replace(found, campaign=dates, whole_run=whole_run, wide_job=wide_job)

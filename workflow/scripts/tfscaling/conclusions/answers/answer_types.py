@@ -16,6 +16,7 @@ from tfscaling.conclusions.answers.goals import TIME, goal_words
 from tfscaling.conclusions.answers.limits import MissedLimit, find_missed_limits
 from tfscaling.conclusions.campaign import CampaignRow
 from tfscaling.conclusions.projection import Interval
+from tfscaling.conclusions.wide_jobs import ShortWideJob
 from tfscaling.estimation.intervals import CONFIDENCE
 from tfscaling.estimation.run_counts import KEPT_RUNS, miss_rate_text
 from tfscaling.estimation.samples import NOT_MEASURED
@@ -145,6 +146,7 @@ class Answer:
         search: The search for the best configuration by this goal; None without one.
         trainings: Number of trainings that are planned with the chosen configuration.
         campaign: Date and cost of all trainings with the leader; None without a campaign.
+        wide_job: Warning if the leader's job is wide and short; None otherwise.
         repeats: Total number of runs of each configuration that may decide an open answer; None if
             nothing is open, or if more runs do not help.
         runs_by_status: Status → number of runs, if the question has no valid run, or the goal can
@@ -174,6 +176,7 @@ class Answer:
     search: StudySearch | None = None
     trainings: int = 1
     campaign: CampaignRow | None = None
+    wide_job: ShortWideJob | None = None
     repeats: int | None = None
     runs_by_status: Mapping[str, int] | None = None
     ignores_quality: bool = False
