@@ -9,9 +9,14 @@ library. Prints the shares of the trials inside the intervals of duration and no
 
 A second table is about answers by `finish_time_s`. Of four configurations, whose trainings take
 longer by the factors of the cell, one is recommended. *False* is the share of trials in which it is
-supported and its true median is later than the best one's by more than the indifference. A limit
-is at the true 90 % quantile. *Kept, later* is the share of trials in which it is shown to be kept,
-and the campaign that is then run is later; *missed, earlier* the opposite. Each is at most 5 %.
+supported and its true median is later than the best one's by more than the indifference. *Twice*
+is the share of supported answers if the trainings of all but the best take twice as long.
+
+A third table is about limits of `finish_time_s`, and of `campaign_cost_usd` with a price of one
+dollar. For each quantile in QUANTILES, the limit is at this quantile of the true campaigns. *Kept,
+later* is the share of trials in which the limit is shown to be kept, and the campaign that is then
+run is later; *missed, earlier* is the opposite; *more* and *less* are these of the cost. The
+highest share of all quantiles is printed. All false ones are at most 5 %.
 """
 
 from __future__ import annotations
@@ -23,7 +28,7 @@ import sys
 import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -32,18 +37,21 @@ from scipy.stats import binom
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY / "workflow/scripts"))
 
-from tfscaling.conclusions.answers.finish_answers import judge_finish  # noqa: E402
+from tfscaling.conclusions.answers.campaign_answers import (  # noqa: E402
+    RowWithCampaign,
+    judge_simulated,
+)
 from tfscaling.conclusions.goal_comparison import compare_by_goal  # noqa: E402
 from tfscaling.estimation.campaigns import (  # noqa: E402
     CampaignPlan,
     MeasuredRuns,
+    SimulatedCampaigns,
     interval_ends,
     simulate_campaigns,
 )
 from tfscaling.estimation.finish_times import CampaignSamples  # noqa: E402
-from tfscaling.record.metrics import FINISH_TIME  # noqa: E402
-from tfscaling.study.config_types import Limit, Question  # noqa: E402
-from tfscaling.tables.row_types import PointRow  # noqa: E402
+from tfscaling.record.metrics import CAMPAIGN_COST, FINISH_TIME  # noqa: E402
+from tfscaling.study.config_types import CAMPAIGN_METRICS, Limit, Question  # noqa: E402
 from tfscaling.tables.row_values import point_of  # noqa: E402
 
 Dice = np.random.Generator
@@ -186,8 +194,10 @@ def count_inside(
 
 #: Indifference of the answers, and highest rate of false ones.
 INDIFFERENCE, FALSE_MAX = Question().indifference, 0.05
-#: Campaigns for each true median.
+#: Campaigns for each true median and quantile.
 TRUE_CAMPAIGNS = 400
+#: Quantiles of the true campaigns at which a limit is.
+QUANTILES = (0.05, 0.1, 0.2, 0.5, 0.8, 0.9, 0.95)
 #: Name of a cell → factors by which the trainings of the configurations take longer. With waits,
 #: the same difference of the campaigns takes a larger one of the trainings.
 ANSWER_CELLS: dict[str, tuple[float, ...]] = {
@@ -209,20 +219,39 @@ class AnswerCounts:
     Attributes:
         supported: With a supported answer.
         false: With a supported answer that is wrong.
-        kept: With a limit that is shown to be kept.
-        kept_later: Of these, those whose campaign is later than the limit.
-        missed_earlier: With a limit that is shown to be missed, and a campaign before it.
+        supported_twice: With a supported answer if the others' trainings take twice as long.
+        limits: (metric, quantile of the limit, kind) → number, with the kinds `kept`, `kept,
+            above`, `missed` and `missed, below`.
     """
 
     supported: int = 0
     false: int = 0
-    kept: int = 0
-    kept_later: int = 0
-    missed_earlier: int = 0
+    supported_twice: int = 0
+    limits: Counter[tuple[str, float, str]] = field(default_factory=Counter)
+
+    def highest(self, metric: str, kind: str) -> int:
+        """Return the highest number of a kind, of all quantiles."""
+        return max(self.limits[metric, quantile, kind] for quantile in QUANTILES)
+
+
+def choose_first(durations_s: Sequence[np.ndarray]) -> tuple[int, bool]:
+    """Return which configuration an answer by FINISH_TIME names, and whether it is supported.
+
+    Args:
+        durations_s: Durations of the simulated campaigns of each configuration, in seconds.
+    """
+    rows = [RowWithCampaign(nodes=number + 1) for number in range(len(durations_s))]
+    by_point = dict(zip(map(point_of, rows), durations_s, strict=True))
+    samples = CampaignSamples(
+        {}, {}, np.zeros(0), np.zeros(0, bool), [], {}, {}, Counter(), by_point
+    )
+    found = compare_by_goal(FINISH_TIME, rows, samples, INDIFFERENCE)
+    is_near = found.bound is not None and found.bound <= INDIFFERENCE
+    return found.chosen.nodes - 1, is_near
 
 
 def count_answers(name: str, runs: int, trials: int, dice: Dice) -> AnswerCounts:
-    """Return how often answers by the end of campaigns are supported, and false.
+    """Return how often answers by campaigns are supported, and false.
 
     Args:
         name: Name of the cell.
@@ -232,58 +261,86 @@ def count_answers(name: str, runs: int, trials: int, dice: Dice) -> AnswerCounts
     """
     plan, truth = CELLS[name]
     truths = [replace(truth, factor=factor) for factor in ANSWER_CELLS[name]]
-    true_s = {
-        each: [run_campaign(plan, each, dice)[0] for _ in range(TRUE_CAMPAIGNS)]
+    true = {
+        each: np.array([run_campaign(plan, each, dice) for _ in range(TRUE_CAMPAIGNS)])
         for each in {*truths}
     }
-    medians = [float(np.median(true_s[each])) for each in truths]
-    limit = Limit(at_most=float(np.quantile(true_s[truths[0]], 0.9)))
-    rows = [PointRow(nodes=number + 1) for number in range(len(truths))]
+    medians = [float(np.median(true[each][:, 0])) for each in truths]
+    limits = dict(zip(QUANTILES, np.quantile(true[truths[0]], QUANTILES, axis=0), strict=True))
     found = AnswerCounts()
+
+    def simulate(truth: Truth) -> SimulatedCampaigns:
+        measured, seed = measure(truth, runs, dice), int(dice.integers(2**32))
+        return simulate_campaigns(plan, measured, seed, CAMPAIGNS)
+
     for _ in range(trials):
-        durations = []
-        for each in truths:
-            seed = int(dice.integers(2**32))
-            simulated = simulate_campaigns(plan, measure(each, runs, dice), seed, CAMPAIGNS)
-            durations.append(simulated.durations_s)
-        by_point = dict(zip(map(point_of, rows), durations, strict=True))
-        samples = CampaignSamples(
-            {}, {}, np.zeros(0), np.zeros(0, bool), [], {}, {}, Counter(), by_point
-        )
-        chosen = compare_by_goal(FINISH_TIME, rows, samples, INDIFFERENCE)
-        is_near = chosen.bound is not None and chosen.bound <= INDIFFERENCE
-        later = medians[rows.index(chosen.chosen)] / min(medians) - 1
-        found.supported += is_near
-        found.false += is_near and later > INDIFFERENCE
-        verdict = judge_finish(durations[0], limit, "", 1)
-        is_late = run_campaign(plan, truths[0], dice)[0] > limit.value
-        found.kept += verdict.is_kept
-        found.kept_later += verdict.is_kept and is_late
-        found.missed_earlier += verdict.is_missed and not is_late
+        simulated = [simulate(each) for each in truths]
+        chosen, is_supported = choose_first([each.durations_s for each in simulated])
+        found.supported += is_supported
+        found.false += is_supported and medians[chosen] / min(medians) - 1 > INDIFFERENCE
+        twice = [
+            own if each.factor == 1 else simulate(replace(truth, factor=2.0))
+            for each, own in zip(truths, simulated, strict=True)
+        ]
+        found.supported_twice += choose_first([each.durations_s for each in twice])[1]
+        happened = run_campaign(plan, truths[0], dice)
+        for place, values in enumerate((simulated[0].durations_s, simulated[0].job_hours)):
+            for quantile in QUANTILES:
+                limit = float(limits[quantile][place])
+                verdict = judge_simulated(values, Limit(at_most=limit), 1)
+                is_above = happened[place] > limit
+                found.limits.update(
+                    (CAMPAIGN_METRICS[place], quantile, kind)
+                    for kind, is_true in {
+                        "kept": verdict.is_kept,
+                        "kept, above": verdict.is_kept and is_above,
+                        "missed": verdict.is_missed,
+                        "missed, below": verdict.is_missed and not is_above,
+                    }.items()
+                    if is_true
+                )
     return found
 
 
+#: Columns of the table of limits → metric and kind.
+LIMIT_COLUMNS = {
+    "kept": (FINISH_TIME, "kept"),
+    "kept, later": (FINISH_TIME, "kept, above"),
+    "missed": (FINISH_TIME, "missed"),
+    "missed, earlier": (FINISH_TIME, "missed, below"),
+    "cost kept": (CAMPAIGN_COST, "kept"),
+    "kept, more": (CAMPAIGN_COST, "kept, above"),
+    "cost missed": (CAMPAIGN_COST, "missed"),
+    "missed, less": (CAMPAIGN_COST, "missed, below"),
+}
+
+
 def check_answers(cells: Sequence[str], trials: int, seed: int) -> list[str]:
-    """Print the table of answers; return the cells that are surely (99 %) too often false.
+    """Print the tables of answers and limits; return what is surely (99 %) too often false.
 
     Args:
         cells: Names of the cells.
         trials: Trials of each.
         seed: Seed of the random numbers.
     """
-    print("\n| answers, runs | supported | false | kept | kept, later | missed, earlier |")
-    print("|---|--:|--:|--:|--:|--:|")
-    problems = []
+    print("\n| answers, runs | supported | false | twice |\n|---|--:|--:|--:|")
+    problems, of_limits = [], []
     for name in cells:
         for runs in (RUNS[0], RUNS[-1]):
             dice = np.random.default_rng([seed, runs, zlib.crc32(name.encode()), 1])
             found = count_answers(name, runs, trials, dice)
-            values = astuple(found)
-            print(f"| {name}, {runs} | {' | '.join(f'{v / trials:.3f}' for v in values)} |")
-            sys.stdout.flush()
-            for what in ("false", "kept_later", "missed_earlier"):
-                if binom.sf(getattr(found, what) - 1, trials, FALSE_MAX) < 0.01:
-                    problems.append(f"{name}, {runs} runs: {what} in {getattr(found, what)}")
+            counts = {key: found.highest(*of) for key, of in LIMIT_COLUMNS.items()}
+            answers = (found.supported, found.false, found.supported_twice)
+            texts = (f"{count / trials:.3f}" for count in answers)
+            print(f"| {name}, {runs} | {' | '.join(texts)} |", flush=True)
+            texts = (f"{count / trials:.3f}" for count in counts.values())
+            of_limits.append(f"| {name}, {runs} | {' | '.join(texts)} |")
+            false = {"false": found.false} | {key: n for key, n in counts.items() if "," in key}
+            for what, count in false.items():
+                if binom.sf(count - 1, trials, FALSE_MAX) < 0.01:
+                    problems.append(f"{name}, {runs} runs: {what} in {count}")
+    print(f"\n| limits, runs | {' | '.join(LIMIT_COLUMNS)} |\n|---|{'--:|' * len(LIMIT_COLUMNS)}")
+    print("\n".join(of_limits), flush=True)
     return problems
 
 

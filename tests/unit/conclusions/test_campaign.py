@@ -27,6 +27,7 @@ from tfscaling.conclusions.evidence import Study
 from tfscaling.estimation.intervals import RUNS_FOR_INTERVAL
 from tfscaling.study.config_types import Campaign, Question, Spot
 from tfscaling.tables.comparison import comparison_table
+from tfscaling.tables.display import format_value
 from tfscaling.tables.row_values import is_known
 from tfscaling.tables.table_files import to_rows
 
@@ -35,10 +36,13 @@ START = "2026-12-01T09:00+01:00"
 
 
 def study(
-    times: dict[int, list[float]], columns: dict[str, Any] | None = None, **keys: Any
+    times: dict[int, list[float]],
+    columns: dict[str, Any] | None = None,
+    platform: dict[str, Any] | None = None,
+    **keys: Any,
 ) -> Study:
     """A study of one platform with a campaign of these keys; columns are functions of a row."""
-    _, runs, planned = measured({("east", n): own for n, own in times.items()})
+    _, runs, planned = measured({("east", n): own for n, own in times.items()}, **platform or {})
     for name, value_of in (columns or {}).items():
         runs[name] = [value_of(row) for row in runs.to_dict("records")]
     asked = Question(campaign=Campaign(**keys))
@@ -188,6 +192,34 @@ def test_dates_are_in_the_local_zone_also_when_clocks_change(
         time.tzset()
 
 
+@pytest.mark.parametrize("price", [None, 0.0, 3.0])
+def test_the_sentence_has_the_cost_or_else_the_node_hours(price: float | None) -> None:
+    """With their intervals; one that never ends costs nothing only if nodes are free."""
+    cost = {"usd_per_node_hour": price}
+    limits: dict[str, Any] = {"time_limit": "1 h", "trainings": random.Random(SEED).randint(2, 30)}
+    made = study({1: around(5000.0), 2: around(800.0)}, platform=cost, **limits)
+    ends, never_ends = (rows_by_nodes(made)[n] for n in (2, 1))
+    low, high = ends.node_hours_low, ends.node_hours_high
+    assert ends.node_hours_text == format_value(ends.node_hours, None, low, high)
+    (shown,) = headline.table(made).to_dict("records")
+    usd = "0 (0–0)" if price == 0 else ends.cost_text
+    said = f"{ends.node_hours_text} node-hours" if price is None else f"{usd} US dollars"
+    assert f"), {said}" in str(ends) and str(ends) in shown["sure"]
+    assert ("node-hours" in str(ends)) == (price is None) != is_known(ends.cost_usd)
+    assert not is_known(never_ends.cost_usd) and not is_known(never_ends.cost_usd_low)
+    assert "hours" not in str(never_ends).partition("(")[0]
+
+
+def test_trainings_that_never_end_have_no_total() -> None:
+    """Neither here nor as the number of trainings times the cost of one."""
+    _, table, planned = measured({("east", 1): around(5000.0)})
+    asked = Question(campaign=Campaign(time_limit="1 h"), trainings=9)
+    made = Study(comparison_table(table, planned), table, planned, question=asked)
+    (found,) = answer_questions(made)
+    assert found.campaign is not None and found.campaign.status == NEVER_ENDS
+    assert found.all_trainings is None and [*map(str, found.totals)] == [str(found.campaign)]
+
+
 @pytest.mark.parametrize("runs", [RUNS_FOR_INTERVAL, RUNS_FOR_INTERVAL - 1])
 def test_there_is_one_cost_of_all_trainings(runs: int) -> None:
     """With a date the campaign has it; without one, the totals of `trainings`."""
@@ -201,3 +233,4 @@ def test_there_is_one_cost_of_all_trainings(runs: int) -> None:
     has_date = runs == RUNS_FOR_INTERVAL
     assert found.campaign.has_date == has_date == (found.all_trainings is None)
     assert len(found.totals) == 2 - has_date
+    assert found.all_trainings is None or "none repeated" in str(found.all_trainings)

@@ -13,12 +13,15 @@ from typing import Any
 import pytest
 from builders import (
     REGISTRIES,
+    changed,
     manifest_of,
     study_folder,
     valid_config,
     write_failure,
     write_record,
 )
+from tfscaling.conclusions.base import CONCLUSIONS
+from tfscaling.conclusions.campaign import CampaignRow
 from tfscaling.console.sweep_outcome import SweepOutcome
 from tfscaling.stages import write_proposal, write_tables
 from tfscaling.stages.study_folder import StudyFolder
@@ -26,9 +29,12 @@ from tfscaling.study import acceptance
 from tfscaling.study.config_types import Question
 from tfscaling.tables import timings
 from tfscaling.tables.data_warnings import LIMITED, SERIOUS, DataWarning, write_warnings
+from tfscaling.tables.table_files import to_rows
 
 #: Nodes → seconds of each of its runs.
 TIMES_S = {1: 3600.0, 2: 2000.0}
+#: Part of them before the first step has ended.
+STARTUP_S = 7.75
 
 
 def study_of(
@@ -47,7 +53,8 @@ def study_of(
     for run in planned.runs:
         nodes = run.spec.point.nodes
         if run.spec.repeat <= runs[nodes]:
-            write_record(folder / "runs", run, TIMES_S[nodes])
+            with changed(write_record(folder / "runs", run, TIMES_S[nodes])) as record:
+                record["phases"]["train_time_s"] = TIMES_S[nodes] - STARTUP_S
         elif not run.extra_repeat:
             write_failure(folder / "runs", run)
     study = study_folder(folder / "study", config, planned)
@@ -183,6 +190,82 @@ def test_shares_of_cores_and_gpus_are_of_all_trainings(
     request = write_proposal.ComputeTimeRequest("a", "", 9000.0, False, 2, 2, 0.5, "", cores, gpus)
     assert (request.node_hours_each, request.node_hours) == (5.0, 15.0)
     assert request.shares == shares
+
+
+#: Name → keys of a campaign of 20 trainings, of which one on two nodes takes 2,000 s.
+CAMPAIGNS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "checkpoints": {"time_limit": "30 min", "checkpoint_every": "7 min"},
+    "spot": {"spot": {"interruptions_per_hour": 1.0}},
+    "spot_with_checkpoints": {
+        "spot": {"interruptions_per_hour": 1.0},
+        "checkpoint_every": "5 min",
+    },
+}
+
+
+def with_campaign(folder: Path, runs: int = 6, **keys: Any) -> tuple[StudyFolder, Any, str]:
+    """A study with a campaign of 20 trainings, its request and the text of its proposal."""
+    asked = {"campaign": {"trainings": 20, **keys}}
+    study = study_of(folder, {1: runs, 2: runs}, question=asked, proposal={"margin": 0.25})
+    evidence = write_tables.load_evidence(study)
+    (request,) = write_proposal.make_requests(evidence, study.config)
+    return study, request, proposal_of(study)
+
+
+@pytest.mark.parametrize("name", CAMPAIGNS)
+def test_the_request_covers_the_campaign_that_page_and_headline_have(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write_proposal, "PLOTTED", ())
+    study, request, text = with_campaign(tmp_path, **CAMPAIGNS[name])
+    rows = to_rows(CampaignRow, study.read_table("campaign"))
+    (row,) = (each for each in rows if each.nodes == request.nodes)
+    assert request.is_simulated and not request.refusal and request.trainings == 20
+    assert request.node_hours == pytest.approx(1.25 * row.node_hours_high)
+    assert request.node_hours > row.node_hours_high >= row.node_hours
+    once = 20 * request.node_hours_each
+    assert row.node_hours_high > once
+    assert (row.node_hours > 1.5 * once) == (name == "spot")
+    # the same node-hours everywhere, with what is requested
+    sentence = str(row)
+    assert f"{row.node_hours_text} node-hours" in sentence and sentence in text
+    (headline,) = study.read_table("headline").to_dict("records")
+    assert sentence in headline["sure"]
+    evidence = write_tables.load_evidence(study)
+    assert row.node_hours_text in CONCLUSIONS["campaign"].page(
+        study.read_table("campaign"), evidence
+    )
+    assert f"need {row.node_hours_text} node-hours" in text
+    assert f"× 1.25 for tests = **{request.node_hours:.4g} node-hours** ({request.shares})" in text
+    assert f"{8 * request.node_hours:.4g} core-hours" in request.shares
+
+
+def test_nothing_is_requested_for_trainings_that_never_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write_proposal, "PLOTTED", ())
+    _, request, text = with_campaign(tmp_path, time_limit="30 min")
+    assert "no checkpoints" in request.refusal and f"requested: {request.refusal}" in text
+    assert "nan" not in text and "core-hours" not in text.partition("Requested")[2]
+
+
+def test_without_enough_runs_for_a_campaign_the_request_lacks_repeated_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write_proposal, "PLOTTED", ())
+    _, request, text = with_campaign(tmp_path, runs=3, **CAMPAIGNS["spot"])
+    assert not request.is_simulated and not request.refusal
+    assert request.node_hours == pytest.approx(25 * request.node_hours_each)
+    assert "Repeated work is not included." in text and "3 runs with times" in text
+
+
+@pytest.mark.parametrize(
+    ("hours", "text"),
+    [(0.0019384, "0.001938"), (5.0, "5"), (9999.4, "9999"), (9999.6, "10000"), (92160.3, "92160")],
+)
+def test_hours_have_no_exponent(hours: float, text: str) -> None:
+    assert write_proposal.hours_text(hours) == text
 
 
 def test_times_of_a_file_are_not_said_to_be_measured_here(

@@ -66,6 +66,17 @@ def wide_jobs(value: Any) -> list[Change]:
     return [(("platforms", "cluster", "wide_jobs"), value)]
 
 
+def paid(at_most: Any = None, **limit: Any) -> Change:
+    """A question about a campaign with a limit of its cost."""
+    given = limit or {"at_most": at_most}
+    return ("question",), {"campaign": {}, "limits": {"campaign_cost_usd": given}}
+
+
+#: A price of the grid's platform.
+PRICED: list[Change] = [
+    (("platforms", "cluster", key), value)
+    for key, value in {"usd_per_node_hour": 2.0, "price_date": "2026", "price_source": "x"}.items()
+]
 LESS_THAN_A_WHOLE: Change = ((*RECIPE, "epochs"), 3)
 #: Key that is refused → what asks for it, by a name.
 REFUSED: dict[str, dict[str, list[Change]]] = {
@@ -108,6 +119,7 @@ REFUSED: dict[str, dict[str, list[Change]]] = {
         "hours_of_no_gpu": [goal("gpu_hours")],
         "cores_of_a_search": [SEARCH, goal("core_hours")],
         "end_of_no_campaign": [goal("finish_time_s")],
+        "cost_of_a_campaign": [*PRICED, goal("campaign_cost_usd", campaign={})],
         "campaign_of_a_search": [SEARCH, goal("finish_time_s", campaign={})],
         "quality_of_a_part": [LESS_THAN_A_WHOLE, whole(90, goal="quality")],
     },
@@ -125,6 +137,15 @@ REFUSED: dict[str, dict[str, list[Change]]] = {
         "date_before_the_start": [finished("2026-12-01T08:59")],
         "no_day": [finished("2026-12-32T18:00")],
         "campaign_of_a_search": [SEARCH, finished("3 d")],
+    },
+    "question.limits.campaign_cost_usd": {
+        "cost_of_no_campaign": [*PRICED, limited("campaign_cost_usd", at_most=400)],
+        "cost_without_a_price": [paid(400)],
+        "cost_in_words": [*PRICED, paid("3 d")],
+        "cost_as_a_date": [*PRICED, finished("2026-12-05T18:00", "campaign_cost_usd")],
+        "least_cost": [*PRICED, paid(at_least=400)],
+        "no_cost": [*PRICED, paid(0)],
+        "cost_of_a_search": [*PRICED, SEARCH, paid(400)],
     },
     "question.limits.execution_time_s.at_most": {
         "limit_of_an_unknown_unit": [limited("execution_time_s", at_most="1 week")],
@@ -246,6 +267,24 @@ def test_what_could_only_fail_later_is_refused(key: str, name: str) -> None:
     assert message.startswith(f"configuration: {key}")
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("cost_of_no_campaign", "question.campaign"),
+        ("cost_without_a_price", "usd_per_node_hour"),
+        ("cost_of_a_search", "search"),
+        ("cost_as_a_date", "a date is a limit of finish_time_s"),
+        ("cost_in_words", "no time"),
+    ],
+)
+def test_a_limit_of_the_cost_of_a_campaign_is_refused_with_the_reason(
+    name: str, words: str
+) -> None:
+    config = raw_config(*REFUSED["question.limits.campaign_cost_usd"][name])
+    message = refused(acceptance.validate_and_plan, config, REGISTRIES)
+    assert words in message.partition("campaign_cost_usd")[2]
+
+
 @pytest.mark.parametrize("value", [1.5, 97])
 def test_a_limit_of_accuracy_in_percent_is_refused_with_the_hint(value: float) -> None:
     config = raw_config(limited("test_accuracy", at_least=value))
@@ -280,6 +319,7 @@ ACCEPTED: dict[str, list[Change]] = {
         )
     ],
     "campaign_by_default": [campaign()],
+    "cost_of_a_campaign": [*PRICED, paid(400)],
     "campaign_of_all_trainings": [(("question",), {"trainings": 30, "campaign": {"at_once": 30}})],
     "as_many_epochs_as_the_whole": [LESS_THAN_A_WHOLE, whole(3)],
     "short_run_of_the_whole": [SHORT, LESS_THAN_A_WHOLE, whole(3)],

@@ -96,6 +96,15 @@ def test_a_campaign_that_may_never_end_has_an_unknown_end() -> None:
         "finish_time_s_high": math.nan,
     }
     assert display.format_metric("finish_time_s", row) == "10.0 hours (5.0 hours to unknown)"
+    row = {
+        "campaign_cost_usd": 0.0123,
+        "campaign_cost_usd_low": 0.0111,
+        "campaign_cost_usd_high": math.nan,
+    }
+    text = display.format_metric("campaign_cost_usd", row)
+    assert text == "0.0123 (0.0111–unknown) US dollars"
+    assert display.format_simulated(math.nan, 1.0, math.nan) == display.MISSING
+    assert display.format_simulated(410.2, 385.0, 1440.0) == "410 (385–1440)"
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ to each question, with the state of every configuration: headline, decision and 
 __all__ = [
     "answers",
     "base",
+    "campaign",
     "decision",
     "evidence",
     "findings",

@@ -10,6 +10,7 @@ import datetime
 import functools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import fmean, median
 
 import numpy as np
@@ -29,7 +30,6 @@ from tfscaling.estimation.campaigns import (
 from tfscaling.estimation.intervals import RUNS_FOR_INTERVAL, Array
 from tfscaling.record.metrics import NAN
 from tfscaling.record.run_states import RunState
-from tfscaling.study import platforms
 from tfscaling.study.config_types import Campaign, parse_duration
 from tfscaling.study.run_spec import Point
 from tfscaling.tables.display import (
@@ -39,8 +39,8 @@ from tfscaling.tables.display import (
     axis_text,
     count_text,
     duration_text,
+    format_simulated,
     format_three_digits,
-    format_value,
 )
 from tfscaling.tables.row_types import ConfigurationRow, PointRow, RunRow, Text, columns
 from tfscaling.tables.row_values import axes_and_devices, is_known, is_projected, point_of
@@ -115,6 +115,21 @@ class CampaignRow(ConfigurationRow):
     unfinished: float = NAN
 
     @property
+    def is_simulated(self) -> bool:
+        """Whether campaigns were simulated, even if none of them ends."""
+        return self.status in (SIMULATED, NEVER_ENDS)
+
+    @property
+    def node_hours_text(self) -> str:
+        """The node-hours of all trainings with the interval, `51.3 (49.8–60.2)`."""
+        return format_simulated(self.node_hours, self.node_hours_low, self.node_hours_high)
+
+    @property
+    def cost_text(self) -> str:
+        """The cost of all trainings in US dollars with the interval, `410 (385–440)`."""
+        return format_simulated(self.cost_usd, self.cost_usd_low, self.cost_usd_high)
+
+    @property
     def has_date(self) -> bool:
         """Whether `duration_s` is known: the median campaign ends."""
         return is_known(self.duration_s)
@@ -126,12 +141,27 @@ class CampaignRow(ConfigurationRow):
         if not self.has_date:
             return f"{what}{at_once}: no date ({self.reason or 'trainings may not end'})."
         known = is_known(self.cost_usd)
-        cost = f", {format_three_digits(self.cost_usd)} US dollars" if known else ""
+        cost = f"{self.cost_text} US dollars" if known else f"{self.node_hours_text} node-hours"
         waits = "" if self.waits == OWN_WAITS else f" (waits in the queue: {self.waits})"
-        return f"{what}{at_once}: done {_end_text(self)}{cost}{waits}."
+        return f"{what}{at_once}: done {_end_text(self)}, {cost}{waits}."
 
 
 COLUMNS = tuple(columns(CampaignRow))
+
+
+@dataclass(frozen=True)
+class CampaignValues:
+    """What simulated campaigns with one configuration take and cost, arrays of shape (campaigns,).
+
+    Attributes:
+        durations_s: Time from the start until all trainings are done, in seconds; infinite if one
+            never is.
+        costs_usd: Cost of all jobs in US dollars, infinite if a training never ends; None without a
+            price.
+    """
+
+    durations_s: Array
+    costs_usd: Array | None
 
 
 def table(study: Study) -> pd.DataFrame:
@@ -147,20 +177,20 @@ def campaign_rows(study: Study) -> dict[Point, CampaignRow]:
     return {point: row for point, (row, _) in _simulate_study(study).items()}
 
 
-def campaign_durations(study: Study) -> dict[Point, Array]:
-    """Return configuration → durations of its simulated campaigns in seconds.
+def campaign_values(study: Study) -> dict[Point, CampaignValues]:
+    """Return configuration → durations and costs of its simulated campaigns.
 
     Configurations without enough runs are left out.
     """
     found = _simulate_study(study).items()
-    return {point: durations_s for point, (_, durations_s) in found if durations_s is not None}
+    return {point: values for point, (_, values) in found if values is not None}
 
 
 @functools.lru_cache(maxsize=1)  # answers, headline and table show the same campaigns
-def _simulate_study(study: Study) -> dict[Point, tuple[CampaignRow, Array | None]]:
-    """Return configuration → its `CampaignRow`, and the durations of its simulated campaigns.
+def _simulate_study(study: Study) -> dict[Point, tuple[CampaignRow, CampaignValues | None]]:
+    """Return configuration → its `CampaignRow`, and the values of its simulated campaigns.
 
-    The durations are in seconds; None for a configuration that was not simulated.
+    The values are None for a configuration that was not simulated.
     """
     campaign = study.question.campaign
     if campaign is None:
@@ -171,10 +201,10 @@ def _simulate_study(study: Study) -> dict[Point, tuple[CampaignRow, Array | None
 
 def _simulate_configuration(
     study: Study, campaign: Campaign, row: PointRow
-) -> tuple[CampaignRow, Array | None]:
-    """Return the row of a configuration, and the durations of its campaigns in seconds.
+) -> tuple[CampaignRow, CampaignValues | None]:
+    """Return the row of a configuration, and the durations and costs of its campaigns.
 
-    The durations are None if the configuration has too few runs or is not compared.
+    The values are None if the configuration has too few runs or is not compared.
 
     Args:
         study: The evidence.
@@ -201,9 +231,10 @@ def _simulate_configuration(
         runs = _summarize_runs(study, row, timed, found)
         plan = _plan_of_configuration(campaign, found)
         simulated = simulate_campaigns(plan, runs)
-        _add_simulation(found, plan, simulated, study.prices.get(point))
+        costs_usd = _campaign_costs(row.nodes, simulated, study.prices.get(point))
+        _add_simulation(found, plan, simulated, costs_usd)
         _add_dates(found, campaign.start)
-        return found, simulated.durations_s
+        return found, CampaignValues(simulated.durations_s, costs_usd)
     return found, None
 
 
@@ -312,8 +343,23 @@ def _select_waits(study: Study, row: PointRow) -> tuple[str, list[float]]:
     return NO_WAITS, []
 
 
+def _campaign_costs(nodes: int, simulated: SimulatedCampaigns, price: float | None) -> Array | None:
+    """Return the cost of each simulated campaign in US dollars; None without a price.
+
+    Args:
+        nodes: Number of nodes of a job.
+        simulated: The simulated campaigns.
+        price: US dollars per node and hour; None without a price.
+    """
+    if price is None:
+        return None
+    never_ends = np.isinf(simulated.job_hours)
+    finite_hours = np.where(never_ends, 0.0, simulated.job_hours)  # infinity times zero is NaN
+    return np.where(never_ends, np.inf, price * nodes * finite_hours)
+
+
 def _add_simulation(
-    row: CampaignRow, plan: CampaignPlan, simulated: SimulatedCampaigns, price: float | None
+    row: CampaignRow, plan: CampaignPlan, simulated: SimulatedCampaigns, costs_usd: Array | None
 ) -> None:
     """Set the columns of a row that follow from simulated campaigns.
 
@@ -321,7 +367,7 @@ def _add_simulation(
         row: The row.
         plan: How the trainings are run.
         simulated: The simulated campaigns.
-        price: US dollars per node and hour; None without a price.
+        costs_usd: Their costs in US dollars; None without a price.
     """
     row.jobs, row.unfinished = float(simulated.jobs.mean()), float(simulated.unfinished.mean())
     if not np.isfinite(simulated.durations_s).any():
@@ -330,10 +376,8 @@ def _add_simulation(
     row.duration_s_low, row.duration_s, row.duration_s_high = durations
     hours = _finite_ends(row.nodes * simulated.job_hours)
     row.node_hours_low, row.node_hours, row.node_hours_high = hours
-    costs = [platforms.run_cost_usd(price, 1, 3600 * each) for each in hours]
-    row.cost_usd_low, row.cost_usd, row.cost_usd_high = (
-        NAN if cost is None else cost for cost in costs
-    )
+    if costs_usd is not None:
+        row.cost_usd_low, row.cost_usd, row.cost_usd_high = _finite_ends(costs_usd)
 
 
 def _finite_ends(values: np.ndarray) -> list[float]:
@@ -432,21 +476,18 @@ def as_text(table: pd.DataFrame) -> TextTable:
     has_unfinished = any(is_known(row.unfinished) and row.unfinished > 0 for row in rows)
 
     def cells(row: CampaignRow) -> dict[str, str]:
-        def format_interval(name: str, unit: float = 1.0) -> str:
-            values = [row[column] / unit for column in (name, f"{name}_low", f"{name}_high")]
-            return format_value(values[0], None, *values[1:]) if is_known(values[0]) else MISSING
-
+        hours = (row.duration_s / 3600, row.duration_s_low / 3600, row.duration_s_high / 3600)
         days = f"{_moment_text(row.done_low)} to {_moment_text(row.done_high)}"
         return {
             "runs": FormattedNumber(str(row.runs), row.runs),
             **({"done": _moment_text(row.done)} if has_dates else {}),
             **({f"done, {LEVEL:.0%}": days if row.done else MISSING} if has_dates else {}),
-            "hours until done": format_interval("duration_s", 3600),
-            "node-hours": format_interval("node_hours"),
-            **({"cost (US dollars)": format_interval("cost_usd")} if has_costs else {}),
+            "hours until done": format_simulated(*hours),
+            "node-hours": row.node_hours_text,
+            **({"cost (US dollars)": row.cost_text} if has_costs else {}),
             **({"do not end": _unfinished_text(row)} if has_unfinished else {}),
             "failed attempts": str(row.failed_attempts),
-            "waits": row.waits if row.status in (SIMULATED, NEVER_ENDS) else MISSING,
+            "waits": row.waits if row.is_simulated else MISSING,
             **({"reason": row.reason} if has_reasons else {}),
         }
 

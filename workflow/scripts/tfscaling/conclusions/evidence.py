@@ -31,6 +31,7 @@ from tfscaling.search import study_searches
 from tfscaling.search.study_searches import StudySearch, most_common_examples
 from tfscaling.study import platforms
 from tfscaling.study.config_types import (
+    CAMPAIGN_METRICS,
     EFFICIENCIES,
     POINT_AXES,
     TASK_AXES,
@@ -188,8 +189,8 @@ class ConfigurationFacts:
             its energy does not; "" if none, or without a limit of the energy.
         is_at_target: Whether all runs reached the target.
         verdicts: Metric → verdict on its limit, for limits that a configuration's own runs do not
-            decide alone: efficiencies, and the time until all trainings are done. Empty for an
-            excluded configuration.
+            decide alone: efficiencies, and the time and cost of a campaign. Empty for an excluded
+            configuration.
         details: Metric → its title, value and unit, by `details.describe_metrics`; empty for a
             question without limits.
     """
@@ -398,7 +399,8 @@ class Study(Sweep):
         limits = self.question.limits_for("", quality)
         statements = len(compared) * len(self.question.limits_in_force)
         may_be_compared, found = {*map(point_of, compared)}, {}
-        reported = {*GOALS, *limits, *details.DETAIL_COLUMNS} - {FINISH_TIME} if limits else ()
+        reported = {*GOALS, *limits, *details.DETAIL_COLUMNS} if limits else set[str]()
+        reported -= {*CAMPAIGN_METRICS}
         for row in task.all_rows:
             point = point_of(row)
             if point in found:  # the name alone of one that was run
@@ -419,7 +421,7 @@ class Study(Sweep):
                     name: _limit_text(name, row, limit, lacking)
                     for name, limit in limits.items()
                     if point in may_be_compared
-                    and name != FINISH_TIME  # of a campaign, which `answers.finish_answers` adds
+                    and name not in CAMPAIGN_METRICS  # `answers.campaign_answers` adds them
                     and (name != QUALITY or row.quality_metric)
                 },
                 lacking_energy=lacking,

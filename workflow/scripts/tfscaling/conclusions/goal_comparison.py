@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from tfscaling.estimation.intervals import CONFIDENCE
 from tfscaling.estimation.samples import Difference, Samples
-from tfscaling.record.metrics import FINISH_TIME, QUALITY
+from tfscaling.record.metrics import CAMPAIGN_COST, FINISH_TIME, QUALITY
 from tfscaling.study.run_spec import Point
 from tfscaling.tables.row_types import PointRow
 from tfscaling.tables.row_values import is_known, metric_of, point_of
@@ -22,7 +22,7 @@ from tfscaling.tables.row_values import is_known, metric_of, point_of
 COST_OF_GOAL = {
     "execution_time_s": "cost_usd",
     "time_with_queue_s": "cost_usd",
-    FINISH_TIME: "cost_usd",
+    FINISH_TIME: CAMPAIGN_COST,
     QUALITY: "cost_usd",
     "time_to_target_s": "cost_to_target_usd",
 }

@@ -20,7 +20,7 @@ from tfscaling.record import run_record
 from tfscaling.record.phases import PHASES, Phases
 from tfscaling.record.rank_report import Above0, Amount, Epoch, Share
 from tfscaling.record.run_record import RunRecord
-from tfscaling.study.config_types import CLASSIFIER_METRICS, HELD_OUT, Quality
+from tfscaling.study.config_types import CAMPAIGN_METRICS, CLASSIFIER_METRICS, HELD_OUT, Quality
 
 
 @dataclass(frozen=True)
@@ -259,12 +259,13 @@ def _list_metrics() -> Iterator[tuple[str, Metric]]:
         yield name, metric
 
 
-#: The metric of a configuration's campaign, which is simulated and no column of the tables.
-FINISH_TIME = "finish_time_s"
+#: The metrics of a configuration's campaign, which are simulated and no columns of the comparison.
+FINISH_TIME, CAMPAIGN_COST = CAMPAIGN_METRICS
 #: Column name → metric, for every metric.
 METRICS: dict[str, Metric] = {
     **dict(_list_metrics()),
     FINISH_TIME: Metric("time until all trainings are done", "s", "lower", 0, ends=_INTERVAL),
+    CAMPAIGN_COST: Metric("cost of all trainings", "US dollars", "lower", 2, ends=_INTERVAL),
 }
 
 #: Metrics of a training's result, which do not depend on how long it took.

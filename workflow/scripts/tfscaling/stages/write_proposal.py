@@ -20,7 +20,9 @@ import pandas as pd
 from tfscaling.conclusions import rendering
 from tfscaling.conclusions.answers.answer import answer_questions
 from tfscaling.conclusions.answers.answer_types import Answer
+from tfscaling.conclusions.campaign import CampaignRow
 from tfscaling.conclusions.evidence import Study, group_by_task, task_name
+from tfscaling.estimation.campaigns import LEVEL
 from tfscaling.estimation.samples import NOT_COMPARED, SUPPORTED
 from tfscaling.files import atomic
 from tfscaling.page.plot_figure import Tables, hidden_artists
@@ -79,6 +81,11 @@ FACTS = {
 class ComputeTimeRequest:
     """The compute time to request for one training task, at the recommended configuration.
 
+    With simulated campaigns, it is the upper end of the interval of their node-hours, with the
+    margin: 95 % of the campaigns need less, and the margin is for tests. The median of a training,
+    times the number of trainings, would lack work that is repeated after time limits,
+    interruptions and failures.
+
     Attributes:
         name: Model, recipe and configuration.
         so_far: How far the choice of the configuration is supported, such as `fastest so far` or
@@ -92,7 +99,7 @@ class ComputeTimeRequest:
             or name of the file of timings that was imported.
         cores: Cores of a node; NaN if unknown.
         gpus: GPUs of a node.
-        campaign: The expected date and cost of all trainings, as a sentence; "" if unknown.
+        campaign: Date and node-hours of all trainings; None without `question.campaign`.
         wide_job: The warning that the job of a training is wide and short; "" otherwise.
     """
 
@@ -106,8 +113,13 @@ class ComputeTimeRequest:
     record: str
     cores: float = math.nan
     gpus: float = 0.0
-    campaign: str = ""
+    campaign: CampaignRow | None = None
     wide_job: str = ""
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether the node-hours follow from simulated campaigns."""
+        return self.campaign is not None and self.campaign.is_simulated
 
     @property
     def node_hours_each(self) -> float:
@@ -116,16 +128,33 @@ class ComputeTimeRequest:
 
     @property
     def node_hours(self) -> float:
-        """Node-hours of all trainings, with the margin."""
+        """Node-hours of all trainings, with the margin; NaN if trainings may never end."""
+        if self.campaign is not None and self.campaign.is_simulated:
+            return self.campaign.node_hours_high * (1 + self.margin)
         return self.node_hours_each * self.trainings * (1 + self.margin)
+
+    @property
+    def refusal(self) -> str:
+        """Why no node-hours can be requested; "" if they can."""
+        if self.campaign is None or is_known(self.node_hours):
+            return ""
+        share = f"more than {(1 - LEVEL) / 2:.0%} of the simulated campaigns"
+        return self.campaign.reason or f"in {share} a training never ends"
 
     @property
     def shares(self) -> str:
         """Core-hours and GPU-hours of all trainings as text: `640 core-hours, 40 GPU-hours`."""
         each = {"core-hours": self.cores, "GPU-hours": self.gpus}
         return ", ".join(
-            f"{number * self.node_hours:.4g} {name}" for name, number in each.items() if number > 0
+            f"{hours_text(number * self.node_hours)} {name}"
+            for name, number in each.items()
+            if number > 0
         )
+
+
+def hours_text(hours: float) -> str:
+    """Format an amount of compute time with four digits, without an exponent: 1.667, 92160."""
+    return f"{hours:.4g}" if hours < 9999.5 else f"{hours:.0f}"
 
 
 def run(study: StudyFolder) -> None:
@@ -161,6 +190,8 @@ def run(study: StudyFolder) -> None:
         baseline=study.config.comparison.baseline.axes,
         has_projected=any(map(is_projected, measured)),
         requests=list(make_requests(evidence, study.config)),
+        hours_text=hours_text,
+        level=f"{LEVEL:.0%}",
         facts=dict(_environment_facts(study.read_grid_runs())),
         plots={name: PLOTS[name].title for name in plots},
         warnings=[warning.text for warning in warnings if warning.severity == SERIOUS],
@@ -260,7 +291,7 @@ def make_requests(study: Study, config: Config) -> Iterator[ComputeTimeRequest]:
             _imported_from(study) or _records_link(point_of(row)),
             _hours_per_node_hour(row, "core_hours"),
             _hours_per_node_hour(row, "gpu_hours"),
-            str(found.campaign) if found.campaign and found.campaign.has_date else "",
+            found.campaign,
             str(found.wide_job or ""),
         )
 

@@ -829,12 +829,15 @@ class Limit(ConfigMapping, frozen=True, kw_only=True):
 
 #: Metrics that are ratios of a configuration to its baseline; their limits are at most 1.
 EFFICIENCIES = ("scaling_efficiency", "weak_scaling_efficiency")
+#: Metrics of a campaign, which are simulated: when all trainings are done, and what they cost.
+CAMPAIGN_METRICS = ("finish_time_s", "campaign_cost_usd")
 #: Metrics that may have a limit besides the recipes' quality → which values are better.
 LIMITABLE_METRICS: dict[str, Literal["lower", "higher"]] = {
     "execution_time_s": "lower",
     "time_with_queue_s": "lower",
     "finish_time_s": "lower",
     "cost_usd": "lower",
+    "campaign_cost_usd": "lower",
     "node_hours": "lower",
     "core_hours": "lower",
     "gpu_hours": "lower",
@@ -919,9 +922,9 @@ class Question(ConfigMapping, frozen=True, kw_only=True):
     done."""
     limits: dict[MetricName, Limit | None] = {}
     """Metric → its limit. A configuration is recommended only if its runs show that it keeps all
-    limits. Metrics: time, time with queue, time until all trainings are done (docs/campaign.md),
-    cost, node-, core- and GPU-hours, scaling efficiency (docs/efficiency.md), energy, memory of
-    ranks and GPUs, and the recipes' quality, by its name.
+    limits. Metrics: time, time with queue, cost, time until all trainings are done and cost of all
+    trainings (docs/campaign.md), node-, core- and GPU-hours, scaling efficiency
+    (docs/efficiency.md), energy, memory of ranks and GPUs, and the recipes' quality, by its name.
     `test_accuracy: null` ignores this quality: all recipes count as equally good."""
     choose: Annotated[tuple[PointAxis, ...], _ONCE] = (
         *("platform", "strategy", "nodes", "gpus_per_node", "tasks_per_node"),
@@ -1029,7 +1032,8 @@ class Proposal(ConfigMapping, frozen=True, kw_only=True):
     """Options of `snakemake proposal`, which requests compute time for the trainings."""
 
     margin: Annotated[float, Meta(ge=0, le=1)] = 0.2
-    """Fraction of the node-hours that is added for failed runs and tests."""
+    """Fraction of the node-hours that is added for tests, and for failed runs, which a campaign
+    has already."""
 
 
 class PlotOptions(ConfigMapping, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ from itertools import chain
 
 from tfscaling.study import recipes, variants
 from tfscaling.study.config_types import (
+    CAMPAIGN_METRICS,
     CAMPAIGN_TRAININGS_MAX,
     EFFICIENCIES,
     LIMITABLE_METRICS,
@@ -26,11 +27,10 @@ from tfscaling.study.manifest import Manifest, PlannedRun
 
 #: Longest duration in a campaign, 10,000 days.
 DURATION_MAX_S = 8.64e8
-#: The metric of a campaign, as goal and limit.
-FINISH_TIME = "finish_time_s"
+FINISH_TIME, CAMPAIGN_COST = CAMPAIGN_METRICS
 #: Metrics without a limit in a search, which are not of single runs.
-NOT_SEARCHED = (*EFFICIENCIES, FINISH_TIME)
-#: Part of messages: what FINISH_TIME needs.
+NOT_SEARCHED = (*EFFICIENCIES, *CAMPAIGN_METRICS)
+#: Part of messages: what CAMPAIGN_METRICS need.
 NEEDS_CAMPAIGN = "needs question.campaign, which states how all trainings are run"
 #: Part of messages: why short runs have no quality, and no time to a target.
 NOT_PROJECTED = "quality is not projected"
@@ -195,17 +195,17 @@ def _check_limits(
         raise NotAllowed(["question", "limits", name], None, rule)
     for name, limit in config.question.limits_in_force.items():
         given = config.question.limits[name] or limit
-        finish = _finish_limit_problems(config.question, name, given, planned)
-        for rule in chain(finish, _limit_problems(name, limit, planned, run_of_recipe)):
+        of_campaign = _campaign_limit_problems(config.question, name, given, planned)
+        for rule in chain(of_campaign, _limit_problems(name, limit, planned, run_of_recipe)):
             values = {"at_most": given.at_most, "at_least": given.at_least}
             shown = {key: value for key, value in values.items() if value is not None}
             raise NotAllowed(["question", "limits", name], shown, rule)
 
 
-def _finish_limit_problems(
+def _campaign_limit_problems(
     question: Question, name: str, limit: Limit, planned: Manifest
 ) -> Iterator[str]:
-    """Yield why a limit of FINISH_TIME, or a date as limit of another metric, is not allowed.
+    """Yield why a limit of a campaign, or a date as limit of another metric, is not allowed.
 
     Args:
         question: The question.
@@ -217,7 +217,7 @@ def _finish_limit_problems(
         yield f"a date is a limit of {FINISH_TIME}; allowed: a number, or a duration"
     if limit.is_date and not (question.campaign and question.campaign.start):
         yield "a date needs question.campaign.start; allowed: a duration since the start"
-    if name != FINISH_TIME:
+    if name not in CAMPAIGN_METRICS:
         return
     if question.campaign is None:
         yield f"{NEEDS_CAMPAIGN}; allowed: leave it out"
@@ -266,7 +266,8 @@ def _limit_problems(
         yield f"{better} values are better; allowed: {side}"
     if name in LIMITABLE_METRICS and limit.value <= 0:
         yield "allowed: more than 0"
-    if name == "cost_usd" and any(run.usd_per_node_hour is None for run in planned.runs):
+    is_cost = name in ("cost_usd", CAMPAIGN_COST)
+    if is_cost and any(run.usd_per_node_hour is None for run in planned.runs):
         yield "needs usd_per_node_hour of all platforms in the grid"
     if runs and all(run.is_short for run in runs):
         yield f"all recipes with it make short runs, and {NOT_PROJECTED}"

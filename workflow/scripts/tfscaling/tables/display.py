@@ -15,7 +15,7 @@ import pandas as pd
 
 from tfscaling.estimation.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.estimation.samples import COMPLETE_RUN_METRICS, PROJECTED_METRICS
-from tfscaling.record.metrics import FINISH_TIME, METRICS, QUALITY, Metric
+from tfscaling.record.metrics import CAMPAIGN_COST, FINISH_TIME, METRICS, QUALITY, Metric
 from tfscaling.study.config_types import POINT_AXES, PROGRAM_STRATEGY, Limit
 from tfscaling.study.platforms import CPU, LOGICAL
 from tfscaling.tables.row_types import Cells
@@ -93,6 +93,22 @@ def format_value(
     text = format_three_digits if digits is None else f"{{:.{digits}f}}".format
     spread = f" ({text(low)}–{text(high)})" if is_known(low) and is_known(high) else ""
     return FormattedNumber(f"{text(value)}{spread}", value)
+
+
+def format_simulated(value: float, low: float, high: float) -> str:
+    """Format a value of simulated campaigns with its interval: `410 (385–440)`.
+
+    An end is `unknown` if more campaigns never end than the interval leaves out.
+
+    Args:
+        value: Median of the campaigns; NaN, if the median campaign never ends, gives MISSING.
+        low: Lower end of the interval.
+        high: Upper end of the interval.
+    """
+    if not is_known(value):
+        return MISSING
+    ends = (format_three_digits(end) if is_known(end) else "unknown" for end in (low, high))
+    return FormattedNumber(f"{format_three_digits(value)} ({'–'.join(ends)})", value)
 
 
 def format_cell(name: str, row: Cells) -> str:
@@ -232,6 +248,9 @@ def format_metric(metric: str, row: Cells, is_for_many: bool = True) -> str:
         times_s = [row[f"{metric}{end}"] for end in ("", "_low", "_high")]
         middle, *ends = (duration_text(s) if is_known(s) else "unknown" for s in times_s)
         return f"{middle} ({' to '.join(ends)})"
+    if metric == CAMPAIGN_COST:
+        amount = format_simulated(row[metric], row[f"{metric}_low"], row[f"{metric}_high"])
+        return f"{amount} {DOLLARS}"
     unit = metric_of(metric, row).unit
     if is_for_many and unit == DOLLARS and is_known(row[metric]) and 0 < row[metric] < _SMALL:
         low, high = (end and 1000 * end for end in _interval_or_range(metric, row))

@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tfscaling.conclusions import campaign, wide_jobs
-from tfscaling.conclusions.answers import candidates, choosing, finish_answers, search_answers
+from tfscaling.conclusions.answers import campaign_answers, candidates, choosing, search_answers
 from tfscaling.conclusions.answers.answer_types import Answer
 from tfscaling.conclusions.answers.candidate_types import State
 from tfscaling.conclusions.answers.goals import GOALS, TIME
 from tfscaling.conclusions.evidence import QuestionEvidence, Study
 from tfscaling.conclusions.projection import projection_intervals
-from tfscaling.record.metrics import FINISH_TIME
 from tfscaling.record.run_states import RunState, status_words
+from tfscaling.study.config_types import CAMPAIGN_METRICS
 from tfscaling.tables.row_values import point_of
 
 
@@ -73,8 +73,8 @@ def _answer_by_goal(study: Study, task: QuestionEvidence, goal: str) -> Answer:
         goal: The metric to optimise.
     """
     asked = study.question
-    if FINISH_TIME in {goal, *asked.limits_in_force}:
-        task = finish_answers.add_finish_times(study, task, goal)
+    if not {goal, *asked.limits_in_force}.isdisjoint(CAMPAIGN_METRICS):
+        task = campaign_answers.add_campaigns(study, task, goal)
     metric = next((row.quality_metric for row in task.all_rows if row.quality_metric), None)
     limits = asked.limits_for(goal, metric)
     found = Answer(task.name, goal, task.goals[goal], asked.indifference, limits=limits)

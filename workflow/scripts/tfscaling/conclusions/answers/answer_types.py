@@ -96,6 +96,7 @@ class AllTrainings:
         cost_usd: Their cost in US dollars; None without a price.
         intervals: Column of the comparison, such as `cost_usd` → interval of the total: the
             interval of the median, times `number`. Projected values have none.
+        lacks_repeats: Whether a campaign would add repeated work, and has too few runs.
     """
 
     number: int
@@ -103,6 +104,7 @@ class AllTrainings:
     node_hours: float
     cost_usd: float | None
     intervals: Mapping[str, tuple[float, float]]
+    lacks_repeats: bool = False
 
     def __str__(self) -> str:
         """Return the values as a sentence."""
@@ -110,9 +112,10 @@ class AllTrainings:
         usd = format_value(self.cost_usd, None, *self.intervals.get("cost_usd", ()))
         cost = f", {usd} US dollars" if self.cost_usd is not None else ""
         time = duration_text(self.time_s)
-        return (
-            f"All {self.number} trainings, one after the other: {time}, {hours} node-hours{cost}."
-        )
+        how = "one after the other"
+        if self.lacks_repeats:
+            how += ", none repeated after its job ends early"
+        return f"All {self.number} trainings, {how}: {time}, {hours} node-hours{cost}."
 
 
 @dataclass(frozen=True)
@@ -335,9 +338,9 @@ class Answer:
         """Time and cost of all planned trainings with the configuration `leader`.
 
         None if only one training is planned, if the leader's time is not known, or if `campaign`
-        has the totals.
+        has the totals, or shows that trainings never end.
         """
-        if self.campaign is not None and self.campaign.has_date:
+        if self.campaign is not None and self.campaign.is_simulated:
             return None
         row = self.leader.row if self.leader else None
         if self.trainings == 1 or row is None or not is_known(row.execution_time_s):
@@ -354,6 +357,7 @@ class Answer:
                 for name, (low, high) in ends.items()
                 if bracket_kind(name, row) is BracketKind.MEDIAN_INTERVAL
             },
+            lacks_repeats=self.campaign is not None,
         )
 
     @cached_property

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tfscaling.conclusions.answers.answer_types import Answer
+from tfscaling.conclusions.answers.campaign_answers import campaign_samples
 from tfscaling.conclusions.answers.candidate_types import Candidate, State
-from tfscaling.conclusions.answers.finish_answers import campaign_samples
 from tfscaling.conclusions.answers.goals import ENERGY, HOURS, WITH_QUEUE
 from tfscaling.conclusions.evidence import ConfigurationFacts, QuestionEvidence, Study
 from tfscaling.estimation.intervals import CONFIDENCE, count_beyond_limit, keeps_limit

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from tfscaling.conclusions.answers import settling
 from tfscaling.conclusions.answers.answer_types import Answer
+from tfscaling.conclusions.answers.campaign_answers import campaign_samples
 from tfscaling.conclusions.answers.candidate_types import Candidate, State
-from tfscaling.conclusions.answers.finish_answers import campaign_samples
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.goal_comparison import GoalComparison, compare_by_goal, rank_by_metric
 from tfscaling.estimation.samples import (

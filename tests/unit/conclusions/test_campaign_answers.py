@@ -1,4 +1,4 @@
-"""Answers by the moment when all trainings are done: the goal and the limit finish_time_s."""
+"""Answers by campaigns: the goal finish_time_s, and limits of it and of campaign_cost_usd."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tfscaling.conclusions.answers.candidate_types import State
 from tfscaling.conclusions.evidence import Study
 from tfscaling.estimation.intervals import RUNS_FOR_INTERVAL
 from tfscaling.estimation.samples import INCONCLUSIVE, SUPPORTED
-from tfscaling.record.metrics import FINISH_TIME
-from tfscaling.study.config_types import Campaign, Limit, Question
+from tfscaling.record.metrics import CAMPAIGN_COST, FINISH_TIME
+from tfscaling.study.config_types import Campaign, Limit, Question, Spot
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.display import duration_text
 
@@ -157,3 +157,98 @@ def test_configurations_whose_campaigns_never_end_are_excluded_by_name() -> None
     assert (missed.missed, missed.undecided) == (2, 0)
     (shown,) = headline.table(made).to_dict("records")
     assert missed.text in f"{shown['text']} {shown['sure']}" and "nan" not in missed.value
+
+
+def costs(times: dict[int, list[float]], limit: float, **campaign: Any) -> Answer:
+    """The answer with a limit of the cost of all trainings in US dollars, one for a node-hour."""
+    limits = {CAMPAIGN_COST: Limit(at_most=limit)}
+    return answer_of(study(times, campaign, limits=limits))
+
+
+def test_a_limit_of_the_cost_is_kept_missed_or_undecided() -> None:
+    dice = random.Random(SEED)
+    time_s, number = dice.uniform(2000, 9000), dice.randint(10, 20)
+    # one training costs 1, 4 and 16 times the price of `time_s`
+    times = {nodes: around(nodes * time_s) for nodes in (1, 2, 4)}
+    of_one = time_s / 3600
+
+    def verdicts(costs_of: float) -> list[str]:
+        found = costs(times, number * costs_of * of_one, trainings=number)
+        by_nodes = {each.row.nodes: each for each in found.candidates}
+        return [
+            "missed" if each.missed else "undecided" if each.undecided else "kept"
+            for each in map(by_nodes.__getitem__, times)
+        ]
+
+    assert verdicts(2.2) == ["kept", "missed", "missed"], SEED
+    assert verdicts(4.0) == ["kept", "undecided", "missed"], SEED
+    assert verdicts(0.5) == ["missed"] * 3, SEED
+
+
+def test_a_limit_of_the_cost_counts_repeated_work() -> None:
+    """A training that costs less than its share of the limit is interrupted too often."""
+    dice = random.Random(SEED)
+    number = dice.randint(10, 30)
+    times = {1: around(3600.0, runs=8), 2: around(1900.0, runs=8)}
+    limit = 2.5 * number
+    plain = costs(times, limit, trainings=number)
+    assert plain.recommended and plain.recommended.row.nodes == 2, SEED
+    spot = Spot(interruptions_per_hour=4.0)
+    often = costs(times, limit, trainings=number, spot=spot)
+    assert often.recommended is None, SEED
+    assert {each.state for each in often.candidates} == {State.INFEASIBLE}, SEED
+    saved = costs(times, limit, trainings=number, spot=spot, checkpoint_every="1 min")
+    assert saved.recommended is not None, SEED
+
+
+def test_the_headline_has_the_cost_and_its_limit() -> None:
+    times = {1: around(3600.0, runs=11), 4: around(1800.0, runs=11)}
+    made = study(times, {"trainings": 10}, limits={CAMPAIGN_COST: Limit(at_most=17)})
+    found = answer_of(made)
+    assert found.recommended and found.recommended.row.nodes == 1
+    (missed,) = found.missed_limits
+    assert "at most 17 US dollars" in missed.text and missed.missed == 1
+    rows = {row.nodes: row for row in campaign.campaign_rows(made).values()}
+    assert rows[4].cost_text in missed.value
+    (shown,) = headline.table(made).to_dict("records")
+    assert missed.text in shown["sure"]
+    assert f"ost of all trainings {rows[1].cost_text} US dollars" in shown["text"]
+    assert f"{17 - rows[1].cost_usd:.3g} below its limit" in shown["text"]
+
+
+def test_without_enough_runs_a_limit_of_the_cost_is_open() -> None:
+    few = random.Random(SEED).randint(2, RUNS_FOR_INTERVAL - 1)
+    found = costs({1: around(1000.0, runs=few), 2: around(900.0)}, 99.0)
+    lacking = next(each for each in found.candidates if each.row.nodes == 1)
+    assert (lacking.state, lacking.unknown_metric) == (State.OPEN, CAMPAIGN_COST)
+    assert f"{few} runs with times, {RUNS_FOR_INTERVAL} are needed" in lacking.reason
+
+
+def test_endless_campaigns_miss_every_cost_and_free_ones_keep_it() -> None:
+    """Also of nodes that cost nothing: then a campaign that ends costs nothing."""
+    times = {1: around(4000.0, runs=8), 4: around(1500.0, runs=8)}
+    _, runs, planned = measured(
+        {("east", n): own for n, own in times.items()}, usd_per_node_hour=0.0
+    )
+    asked = Question(
+        campaign=Campaign(trainings=3, time_limit="1 h"), limits={CAMPAIGN_COST: Limit(at_most=1)}
+    )
+    made = Study(comparison_table(runs, planned), runs, planned, question=asked)
+    states = {each.row.nodes: each.state for each in answer_of(made).candidates}
+    assert states == {1: State.INFEASIBLE, 4: State.COMPARED}
+
+
+def test_of_equally_early_campaigns_the_cheapest_is_taken() -> None:
+    """One training is cheaper on four nodes; a time limit makes their campaign more expensive."""
+    times = {4: around(1100.0, 0.005, 12), 5: around(900.0, 0.005, 12)}
+    limits = {"trainings": 10, "time_limit": "1000 s", "checkpoint_every": "900 s"}
+    calm, limited = (
+        answer_of(study(times, {"trainings": 10} | each, goal=FINISH_TIME, indifference=0.95))
+        for each in ({}, limits)
+    )
+    assert calm.is_near_best and limited.is_near_best
+    assert calm.recommended and calm.recommended.row.nodes == 4
+    assert limited.recommended and limited.recommended.row.nodes == 5
+    assert calm.choice_reason == limited.choice_reason == "the lowest cost"
+    cost = limited.recommended.row["campaign_cost_usd"]
+    assert f"{cost:.3g} (" in decision.answer_sentence(limited)
