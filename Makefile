@@ -151,7 +151,7 @@ docs: .venv-docs/.installed #- the documentation as a site: .site/html/index.htm
 	.venv-docs/bin/python docs/build_site.py
 
 # SEED draws the load, and the order of runs in each sweep
-aa: setup #- a program against itself in N=10 sweeps beside changing load: false verdicts; 2 hours
+aa: setup #- a program against itself in N=10 sweeps under changing load: false verdicts; 2 hours
 	@mkdir -p results; study=aa-$(or $(SEED),1); \
 	benchmarks/aa/load.py $(or $(SEED),1) >results/$$study-load.txt & trap "kill $$!" EXIT; \
 	for sweep in $$(seq $(or $(N),10)); do \
