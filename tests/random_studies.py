@@ -136,6 +136,7 @@ def features_of(config: Config) -> Iterator[str]:
         "whole training": question.whole_training,
         "clouds": any(each.cloud for each in config.platforms.values()),
         "processes as nodes": any(e.launcher == "local" for e in config.platforms.values()),
+        "runs that explain others": any(block.explain for block in blocks),
         "excluded": any(block.exclude for block in blocks),
         "baseline": config.comparison.baseline.axes,
     }
@@ -229,6 +230,7 @@ class _Draw:
             block["recipe"] = [_WEAK, _STRONG]
         if "program" in self.has:
             block["strategy"] = PROGRAM_STRATEGY
+            block["explain"] = dice.random() < 0.3
         else:
             block["model"] = "mnist_cnn"
             if "strategies" in self.has:

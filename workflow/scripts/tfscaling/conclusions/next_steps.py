@@ -243,10 +243,11 @@ def _runs_to_add(study: Study, repeats: int, is_short: bool) -> dict[Point, int]
     Args:
         study: The evidence.
         repeats: Number of repeats of the grid.
-        is_short: Whether only configurations with projected times are repeated.
+        is_short: Whether configurations with times of complete runs are left out.
     """
     planned = Counter(run.spec.point for run in study.manifest.runs if not run.extra_repeat)
-    left_out = {point_of(row) for row in study.points if is_short and not is_projected(row)}
+    complete = (row for row in study.points if row.runs_timed and not is_projected(row))
+    left_out = {point_of(row) for row in complete} if is_short else set[Point]()
     left_out |= {point_of(run) for run in study.run_rows if run.reason.startswith(f"{NOT_RUN}:")}
     return {
         point: repeats - number
