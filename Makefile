@@ -36,7 +36,7 @@ TOOLS = aws-parallelcluster cfn-lint gpuhunt packages pandoc roc-validator snake
 VERSIONS = tensorflow-2.16 tensorflow-2.18 tensorflow-2.21
 # all targets share .venv
 .NOTPARALLEL:
-.PHONY: help help-dev setup wheelhouse tools packages clouds demo own run large-batch peers exchange view partial test test-full versions check test-closed lint schemas docs screenshots aa bench all-reduce projection simulate fuzz fuzz-models scale soak outage mutants examples cluster-up cluster-down lock
+.PHONY: help help-dev setup wheelhouse tools packages clouds demo own run large-batch peers exchange view partial test test-full versions check test-closed lint schemas docs screenshots aa bench all-reduce projection simulate fuzz fuzz-models agreement scale soak outage mutants examples cluster-up cluster-down lock
 
 help help-dev:
 	@sed -nE 's/^([a-z-]+):[^#]*$(if $(filter help,$@),##,#-) (.*)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -209,6 +209,11 @@ fuzz: $(STAMP)-dev #- 6,000 cases of bad input: keys of every type, damaged file
 fuzz-models: $(STAMP)-dev #- train 200 random models by every strategy, and compare them with Keras's fit
 	N=$(or $(N),200) SEED=$(or $(SEED),1) pytest -s -o faulthandler_timeout=0 \
 	    tests/unit/test_oracle_random.py -k all_ways
+
+# SEED and N: which studies, and how many; two seconds of CPU for each. Six are part of `make test`
+agreement: $(STAMP)-dev #- draw 500 random studies, and compare all views of their answers
+	N=$(or $(N),500) SEED=$(or $(SEED),1) pytest -s -n 0 -o timeout=0 -o faulthandler_timeout=0 \
+	    tests/unit/conclusions/test_agreement.py -m "not full"
 
 # the same tests with 64 ranks are part of `make test-full`
 scale: $(STAMP)-dev #- many ranks of a program that sleeps: calls to the file system, faults; as root

@@ -160,7 +160,7 @@ def record(
         1,
         reports,
         durations,
-        Environment(dataset=data or prepared(spec.dataset), **where),
+        Environment(dataset=data or (spec.dataset and prepared(spec.dataset)) or None, **where),
         passed,
         divergence,
     )

@@ -221,11 +221,14 @@ def test_trainings_that_never_end_have_no_total() -> None:
 
 
 @pytest.mark.parametrize("runs", [RUNS_FOR_INTERVAL, RUNS_FOR_INTERVAL - 1])
-def test_there_is_one_cost_of_all_trainings(runs: int) -> None:
-    """With a date the campaign has it; without one, the totals of `trainings`."""
+@pytest.mark.parametrize("is_of_campaign", [False, True])
+def test_there_is_one_cost_of_all_trainings(runs: int, is_of_campaign: bool) -> None:
+    """With a date the campaign has it; without one, the totals of the same number of trainings."""
     number = random.Random(SEED).randint(2, 99)
     _, table, planned = measured({("east", n): around(5000.0 / n, runs=runs) for n in (1, 2)})
     asked = Question(campaign=Campaign(), trainings=number)
+    if is_of_campaign:
+        asked = Question(campaign=Campaign(trainings=number))
     (found,) = answer_questions(
         Study(comparison_table(table, planned), table, planned, question=asked)
     )

@@ -42,6 +42,15 @@ def test_what_is_not_decided_takes_twice_as_many_runs() -> None:
     assert (found["kind"].tolist(), found["runs"].tolist()) == (["repeats"], [12])
 
 
+def test_repeats_are_of_all_configurations_as_in_the_plan() -> None:
+    """`repeats` of the grid also adds runs of a configuration whose runs failed."""
+    times = {("east", 1): around(10.0, 0.2), ("east", 2): around(10.1, 0.2), ("east", 4): []}
+    found = steps(times).set_index("kind")
+    assert found.loc["repeats", "runs"] == 18
+    text = str(found.loc["repeats", "text"])
+    assert "without 6 runs of configurations that have no time yet" in text
+
+
 @pytest.mark.parametrize(
     ("settings", "slower", "kinds"),
     [

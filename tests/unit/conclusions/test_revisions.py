@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import regressions as regressions_simulated
 from measured import Times, around, measured
 from msgspec.structs import replace
 from simulated import share
@@ -70,6 +71,15 @@ def test_all_intervals_of_a_sweep_hold_together() -> None:
         changes = judge_paired_changes(before, 1.03 * after, INDIFFERENCE)
         missed.append(any(not change.low <= 1.03 <= change.high for change in changes))
     assert share(missed) <= 0.07
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", regressions_simulated.PAIRED)
+def test_load_within_pairs_slow_modes_and_following_runs_are_no_change(name: str) -> None:
+    """A few trials of the cells of `make simulate`."""
+    noise = regressions_simulated.PAIRED[name]
+    slower, faster, same, _, _ = regressions_simulated.of_paired_cell(noise, 8, 6, 100, 1)
+    assert max(slower, faster, same) <= 0.05
 
 
 def test_five_per_cent_are_found_under_a_load_that_hides_them_between_sweeps() -> None:

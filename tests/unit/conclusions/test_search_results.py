@@ -10,13 +10,17 @@ import generator
 import msgspec
 import pandas as pd
 import pytest
-from searched import planned_of, runs_of, study_of
+from builders import manifest_of, write_failure
+from searched import config_of, planned_of, runs_of, study_of
 from tfscaling.conclusions import decision, headline, next_steps, search_results
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.search_results import OUT, TAKEN
 from tfscaling.estimation.samples import INCONCLUSIVE, SUPPORTED
+from tfscaling.plan import costed_plan
+from tfscaling.record.run_record import RECORD
 from tfscaling.search.search_types import Reason
 from tfscaling.study.config_types import Question
+from tfscaling.tables import runs_table
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +120,22 @@ def test_points_of_other_work_are_rows_and_their_runs_are_counted(decided: Study
     # the verdict says among how many, if not among all
     verdicts = [last["verdict"], search_results.table(decided)["verdict"][0]]
     assert [re.findall(r"among the (\d+)", text) for text in verdicts] == [["5"], []]
+
+
+def test_failed_repeats_of_a_decided_search_are_not_made_again(tmp_path: Path) -> None:
+    """The search needs none of them: neither does a next step count them, nor the plan."""
+    config = config_of({})
+    planned = manifest_of(config)
+    runs_of(planned, tmp_path)
+    for run in planned.runs:
+        if run.spec.repeat == 3 and run.spec.point.nodes == 1:
+            (tmp_path / run.spec.path / RECORD).unlink()
+            write_failure(tmp_path, run)
+    runs, _ = runs_table.run_tables(planned.runs, tmp_path, planned.targets)
+    study = study_of(planned, runs)
+    assert study.searches[0][1].decision.is_decided
+    assert "unfinished" not in next_steps.table(study)["kind"].tolist()
+    assert not costed_plan.make_plan(config, planned, tmp_path).runs
 
 
 def test_short_runs_name_nothing_before_a_complete_run(tmp_path: Path) -> None:

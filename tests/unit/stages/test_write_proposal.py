@@ -163,6 +163,25 @@ def test_facts_are_those_of_the_valid_runs(tmp_path: Path, monkeypatch: pytest.M
     assert "(not compared with any other; the runs do not decide it)" in text
 
 
+def test_the_most_accurate_configuration_may_have_no_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its runs resumed from a checkpoint: their quality counts, their times do not."""
+    monkeypatch.setattr(write_proposal, "PLOTTED", ())
+    study = study_of(tmp_path, {1: 6, 2: 6}, question={"goal": "quality"})
+    earlier = {"attempt": 1, "duration_s": 5.0, "steps": 3, "cause": "preempted"}
+    for path in (tmp_path / "runs").rglob("nodes=2/**/run.json"):
+        with changed(path) as record:
+            record["metrics"]["test_accuracy"] += 0.05
+            record["resumed"] = {"epoch": 2, "step": 0, "steps_repeated": 0,
+                                 "trained_before_s": 9.0, "attempts": [earlier]}  # fmt: skip
+    for stage in (write_tables.collect, write_tables.compare, write_tables.analyse):
+        stage(study)
+    (line,) = (line for line in proposal_of(study).splitlines() if line.startswith("- **"))
+    assert "2 nodes" in line and "no run has a time that counts" in line
+    assert "nan" not in line
+
+
 def test_without_a_measured_time_there_is_no_proposal(tmp_path: Path) -> None:
     study = study_of(tmp_path, {1: 0, 2: 0})
     with pytest.raises(SystemExit, match="no run has a time yet"):

@@ -91,8 +91,10 @@ def table(study: Study) -> pd.DataFrame:
 def _next_steps_for_missing_runs(study: Study) -> Iterator[StepWithValues]:
     """Yield next steps about missing, failed and stale runs.
 
-    Runs that failed too often, so that a search gave them up, have a separate step.
+    Runs that failed too often, so that a search gave them up, have a separate step. Extra repeats
+    of a search are left out: the search requests the ones that it still needs.
     """
+    extra = {(run.spec.point, run.spec.repeat) for run in study.manifest.runs if run.extra_repeat}
     failed_often = (run for run in study.run_rows if run.failed_too_often)
     given_up = [run for run in failed_often if point_of(run) in study.searched_points]
     closed = {point for _, search in study.searches for point in search.closed_points}
@@ -101,6 +103,11 @@ def _next_steps_for_missing_runs(study: Study) -> Iterator[StepWithValues]:
         for run in study.run_rows
         if run.reason.startswith(f"{NOT_RUN}:")
         or (run.status == RunState.MISSING and point_of(run) in closed)
+        or (
+            run.status in _STATES_TO_RUN
+            and not run.failed_too_often
+            and (point_of(run), run.repeat) in extra
+        )
     ]
     counts = Counter(run.status for run in (*study.run_rows, *study.explaining_rows))
     counts.subtract(run.status for run in (*given_up, *ruled_out))
@@ -202,9 +209,10 @@ def _next_steps_for_shared_nodes(study: Study) -> Iterator[StepWithValues]:
 def _next_steps_for_repeats(study: Study) -> Iterator[StepWithValues]:
     """Yield next steps about repeats that may settle an open answer by the study's goal.
 
-    If some times are projected from short runs, only these runs are repeated.
+    The key `repeats` is for all configurations of the grid, as in the costed plan: a step counts
+    the runs of each that has fewer. If some times are projected from short runs, only these runs
+    are repeated.
     """
-    planned = Counter(run.spec.point for run in study.manifest.runs if not run.extra_repeat)
     durations_s = _durations_s(study)
     is_short = any(map(is_projected, study.points))
     wanted: dict[int, list[Point]] = {}
@@ -212,21 +220,40 @@ def _next_steps_for_repeats(study: Study) -> Iterator[StepWithValues]:
         if asked.repeats is not None:
             wanted.setdefault(asked.repeats, []).extend(_candidates_to_repeat(asked, is_short))
     for repeats, points in sorted(wanted.items()):
-        more = {
-            point: repeats - planned[point]
-            for point in points
-            if point in durations_s
-            and 0 < planned[point] < repeats
-            and point not in study.searched_points
-        }
-        if more:
-            all_s = {point: number_of * durations_s[point] for point, number_of in more.items()}
+        more = _runs_to_add(study, repeats, is_short)
+        if any(point in more and point in durations_s for point in points):
+            timed = {point: number for point, number in more.items() if point in durations_s}
+            all_s = {point: number_of * durations_s[point] for point, number_of in timed.items()}
             costs = (platforms.run_cost_usd(study.prices[p], p.nodes, s) for p, s in all_s.items())
-            hours = sum(n * p.nodes * durations_s[p] / 3600 for p, n in more.items())
+            hours = sum(n * p.nodes * durations_s[p] / 3600 for p, n in timed.items())
             usd, total_s = sum(map(number_or_nan, costs)), sum(all_s.values())
+            runs = sum(more.values())
             named = {"repeats": repeats, "duration": duration_text(total_s)}
             named["is_imported"] = _is_imported(study)
-            yield NextStep("repeats", "", sum(more.values()), total_s, hours, usd), named
+            named["untimed"] = runs - sum(timed.values())
+            yield NextStep("repeats", "", runs, total_s, hours, usd), named
+
+
+def _runs_to_add(study: Study, repeats: int, is_short: bool) -> dict[Point, int]:
+    """Return configuration → number of runs that it lacks if the grid has this many repeats.
+
+    Configurations of a search are left out, and larger batches that are not run because a smaller
+    one does not fit in memory.
+
+    Args:
+        study: The evidence.
+        repeats: Number of repeats of the grid.
+        is_short: Whether configurations with times of complete runs are left out.
+    """
+    planned = Counter(run.spec.point for run in study.manifest.runs if not run.extra_repeat)
+    complete = (row for row in study.points if row.runs_timed and not is_projected(row))
+    left_out = {point_of(row) for row in complete} if is_short else set[Point]()
+    left_out |= {point_of(run) for run in study.run_rows if run.reason.startswith(f"{NOT_RUN}:")}
+    return {
+        point: repeats - number
+        for point, number in planned.items()
+        if number < repeats and point not in study.searched_points | left_out
+    }
 
 
 def _durations_s(study: Study) -> dict[Point, float]:

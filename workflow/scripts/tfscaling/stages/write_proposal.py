@@ -90,7 +90,8 @@ class ComputeTimeRequest:
         name: Model, recipe and configuration.
         so_far: How far the choice of the configuration is supported, such as `fastest so far` or
             `not compared with any other`; "" if it is supported completely.
-        time_s: Wall time of a training in seconds, with evaluations and checkpoints.
+        time_s: Wall time of a training in seconds, with evaluations and checkpoints; NaN if no run
+            has a time that counts.
         is_projected: Whether the time is projected from short runs.
         nodes: Number of nodes.
         trainings: Number of trainings.
@@ -309,7 +310,8 @@ def _wall_time_s(study: Study, row: PointRow) -> float:
     """Return the seconds for which a training occupies its nodes: the median over the valid runs.
 
     The time in which processes end is not included. If no run has a wall time, or if the time is
-    projected from short runs, it is the execution time plus the evaluation time.
+    projected from short runs, it is the execution time plus the evaluation time. It is NaN if no
+    run has a time that counts.
 
     Args:
         study: The evidence of the study.

@@ -79,7 +79,7 @@ def _answer_by_goal(study: Study, task: QuestionEvidence, goal: str) -> Answer:
     limits = asked.limits_for(goal, metric)
     found = Answer(task.name, goal, task.goals[goal], asked.indifference, limits=limits)
     ignores_quality = bool(asked.ignored_qualities)
-    found = replace(found, trainings=asked.trainings or 1, ignores_quality=ignores_quality)
+    found = replace(found, trainings=asked.campaign_trainings, ignores_quality=ignores_quality)
     if task.search and goal == task.search.planned.goal:
         found = search_answers.add_search_verdict(study, task, replace(found, search=task.search))
     else:
