@@ -34,7 +34,7 @@ from tfscaling.record.rank_report import (
     ResourceUse,
     Totals,
 )
-from tfscaling.record.run_record import EarlierAttempt, Resumption, RunRecord, StepBlock
+from tfscaling.record.run_record import EarlierAttempt, Resumption, RunRecord, SlurmJob, StepBlock
 from tfscaling.study import acceptance, config_validation
 from tfscaling.study.config_types import PROGRAM_STRATEGY, Config
 from tfscaling.study.manifest import Manifest, PlannedRun
