@@ -435,14 +435,14 @@ def campaign_of(study: Study, point: Point) -> CampaignRow | None:
 
     If the configuration has too few complete runs, it is the row of its short runs in a search.
     """
-    rows = campaign_rows(study)
-    row = rows.get(point)
-    if row is None:
+    simulated = _simulate_study(study)
+    if point not in simulated:
         return None
+    row, _ = simulated[point]
     if row.status == TOO_FEW_RUNS:  # a search may have short runs of the configuration
         searched = (each for search in study.manifest.searches for each in search.points)
         shorts = [each.short for each in searched if each.point == point and each.short]
-        row = next((rows[short] for short in shorts if short in rows), row)
+        row = next((simulated[short][0] for short in shorts if short in simulated), row)
     return row
 
 

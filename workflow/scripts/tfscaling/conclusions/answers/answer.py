@@ -91,5 +91,7 @@ def _answer_by_goal(study: Study, task: QuestionEvidence, goal: str) -> Answer:
     point = found.leader.point
     whole_run = projection_intervals(study).get(point) if goal == TIME else None
     dates = campaign.campaign_of(study, point) if asked.campaign else None
-    wide_job = wide_jobs.find_short_wide_job(study, point)
+    platform = study.manifest.platforms.get(point.platform)
+    has_limit = platform is not None and platform.wide_jobs is not None
+    wide_job = wide_jobs.find_short_wide_job(study, point) if has_limit else None
     return replace(found, campaign=dates, whole_run=whole_run, wide_job=wide_job)
