@@ -153,12 +153,12 @@ docs: .venv-docs/.installed #- the documentation as a site: .site/html/index.htm
 # SEED draws the load, and the order of runs in each sweep
 aa: setup #- a program against itself in N=10 sweeps under changing load: false verdicts; 2 hours
 	@mkdir -p results; study=aa-$(or $(SEED),1); \
-	benchmarks/aa/load.py $(or $(SEED),1) >results/$$study-load.txt & trap "kill $$!" EXIT; \
+	benchmarks/aa/load.py $(or $(SEED),1) >results/$$study-load.txt & load=$$!; trap "kill $$load" EXIT; \
 	for sweep in $$(seq $(or $(N),10)); do \
 	    $(SNAKEMAKE) --configfile benchmarks/aa/config.yaml \
 	        --config study=$$study-$$sweep seed=$$(($(or $(SEED),1) * 1000 + sweep)) || exit; \
 	done; \
-	benchmarks/aa/verdicts.py $$(seq -f results/$$study-%g $(or $(N),10))
+	kill -0 $$load && benchmarks/aa/verdicts.py $$(seq -f results/$$study-%g $(or $(N),10))
 
 # AGAINST: another checkout of the repository, which does the same in turns
 bench: setup #- CPU time of the workflow itself
@@ -212,7 +212,7 @@ fuzz-models: $(STAMP)-dev #- train 200 random models by every strategy, and comp
 
 # SEED and N: which studies, and how many; two seconds of CPU for each. Six are part of `make test`
 agreement: $(STAMP)-dev #- draw 500 random studies, and compare all views of their answers
-	N=$(or $(N),500) SEED=$(or $(SEED),1) pytest -s -n 0 -o timeout=0 -o faulthandler_timeout=0 \
+	STUDIES=$(or $(N),500) SEED=$(or $(SEED),1) pytest -s -n 0 -o timeout=0 -o faulthandler_timeout=0 \
 	    tests/unit/conclusions/test_agreement.py -m "not full"
 
 # the same tests with 64 ranks are part of `make test-full`

@@ -57,16 +57,19 @@ def read_changes(study: Path) -> dict[str, list[TimeChange]]:
 
 
 def compare(before: Times, after: Times, is_paired: bool) -> dict[str, list[TimeChange]]:
-    """Return revision → the change of each configuration; all are judged together.
+    """Return revision → the change of each configuration.
+
+    In one sweep all revisions are judged together. A comparison of two sweeps has one revision.
 
     Args:
         before: Times of the sweep that has the reference.
         after: Times of the sweep that has the other revisions.
         is_paired: Whether both are the same sweep.
     """
-    judge = judge_paired_changes if is_paired else judge_changes
     first = before["before"]
-    changes = judge(
+    if not is_paired:
+        return {name: judge_changes(first, after[name], INDIFFERENCE) for name in OTHERS}
+    changes = judge_paired_changes(
         np.concatenate([first for _ in OTHERS]),
         np.concatenate([after[name] for name in OTHERS]),
         INDIFFERENCE,

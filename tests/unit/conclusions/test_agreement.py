@@ -45,7 +45,7 @@ from tfscaling.record.metrics import QUALITY
 from tfscaling.record.run_states import RunState
 from tfscaling.stages import write_page, write_proposal, write_tables
 from tfscaling.stages.study_folder import StudyFolder
-from tfscaling.stages.write_proposal import ComputeTimeRequest, make_requests
+from tfscaling.stages.write_proposal import ComputeTimeRequest, four_digits, make_requests
 from tfscaling.study.config_types import Limit
 from tfscaling.tables import data_warnings
 from tfscaling.tables.row_types import PointRow, RunRow
@@ -69,7 +69,7 @@ FORCED: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (("whole training", "efficiency", "campaign"), ("limit of scaling_efficiency",)),
 )
 #: How many studies `make agreement` draws, and the seed of the first one.
-NUMBER, SEED = int(os.environ.get("N", "0")), int(os.environ.get("SEED", "1"))
+NUMBER, SEED = int(os.environ.get("STUDIES", "0")), int(os.environ.get("SEED", "1"))
 
 
 def read(study: StudyFolder, name: str, kind: Any) -> list[Any]:
@@ -370,8 +370,8 @@ def check_proposal(study: StudyFolder, evidence: Study) -> list[ComputeTimeReque
     assert not UNKNOWN.search(text)
     for request in requests:
         assert plain(request.name) in plain(text)
-        hours = f"{request.node_hours:.4g} node-hours"
-        assert plain(hours if is_known(request.time_s) else "no run has a time") in plain(text)
+        amount = request.refusal or f"{four_digits(request.node_hours)} node-hours"
+        assert plain(amount if is_known(request.time_s) else "no run has a time") in plain(text)
     return requests
 
 
@@ -429,8 +429,8 @@ def check_trainings(own: Answer, study: StudyFolder, requests: list[ComputeTimeR
         assert found is None
         return
     row = own.leader.row
-    has_date = own.campaign is not None and own.campaign.has_date
-    is_needed = number > 1 and is_known(row.execution_time_s) and not has_date
+    has_totals = own.campaign is not None and own.campaign.is_simulated
+    is_needed = number > 1 and is_known(row.execution_time_s) and not has_totals
     assert (found is not None) == is_needed
     if own.campaign is not None:
         assert own.campaign.trainings == number

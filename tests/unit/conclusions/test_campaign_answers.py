@@ -159,6 +159,22 @@ def test_configurations_whose_campaigns_never_end_are_excluded_by_name() -> None
     assert missed.text in f"{shown['text']} {shown['sure']}" and "nan" not in missed.value
 
 
+@pytest.mark.parametrize("status", ["diverged", "does_not_fit"])
+@pytest.mark.parametrize("metric", [FINISH_TIME, CAMPAIGN_COST])
+def test_runs_without_a_result_keep_no_limit_of_a_campaign(metric: str, status: str) -> None:
+    times = {1: around(1000.0, runs=10), 2: around(600.0, runs=9)}  # a run on two nodes has no time
+    limits = {metric: Limit(at_most=1e6)}
+
+    def state(status_of_last: str) -> State:
+        _, runs, planned = measured({("east", n): own for n, own in times.items()})
+        runs["status"] = runs["status"].replace("failed", status_of_last)
+        asked = Question(campaign=Campaign(trainings=3), limits=limits)
+        made = Study(comparison_table(runs, planned), runs, planned, question=asked)
+        return next(e.state for e in answer_of(made).candidates if e.row.nodes == 2)
+
+    assert (state("failed"), state(status)) == (State.COMPARED, State.UNDECIDED)
+
+
 def costs(times: dict[int, list[float]], limit: float, **campaign: Any) -> Answer:
     """The answer with a limit of the cost of all trainings in US dollars, one for a node-hour."""
     limits = {CAMPAIGN_COST: Limit(at_most=limit)}

@@ -284,7 +284,7 @@ def test_without_enough_runs_for_a_campaign_the_request_lacks_repeated_work(
     [(0.0019384, "0.001938"), (5.0, "5"), (9999.4, "9999"), (9999.6, "10000"), (92160.3, "92160")],
 )
 def test_hours_have_no_exponent(hours: float, text: str) -> None:
-    assert write_proposal.hours_text(hours) == text
+    assert write_proposal.four_digits(hours) == text
 
 
 def test_times_of_a_file_are_not_said_to_be_measured_here(

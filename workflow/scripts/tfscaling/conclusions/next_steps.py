@@ -134,7 +134,7 @@ def _next_steps_for_searches(study: Study) -> Iterator[StepWithValues]:
             yield NextStep("search", runs=len(wanted)), {"due": len(search.decision.runs_to_start)}
         named = {"question": asked.question, "is_named": len(study.searches) > 1}
         if search.decision.not_worth_it:
-            yield NextStep("ended search"), {**named, "trainings": asked.trainings}
+            yield NextStep("ended search"), {**named, "trainings": study.question.trainings}
         elif search.decision.has_ended and not search.decision.is_decided:
             bound = search.decision.bound
             enough = math.ceil(100 * bound) / 100 if math.isfinite(bound) and bound < 1 else None

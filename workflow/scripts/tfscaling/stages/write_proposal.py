@@ -147,15 +147,15 @@ class ComputeTimeRequest:
         """Core-hours and GPU-hours of all trainings as text: `640 core-hours, 40 GPU-hours`."""
         each = {"core-hours": self.cores, "GPU-hours": self.gpus}
         return ", ".join(
-            f"{hours_text(number * self.node_hours)} {name}"
+            f"{four_digits(number * self.node_hours)} {name}"
             for name, number in each.items()
             if number > 0
         )
 
 
-def hours_text(hours: float) -> str:
-    """Format an amount of compute time with four digits, without an exponent: 1.667, 92160."""
-    return f"{hours:.4g}" if hours < 9999.5 else f"{hours:.0f}"
+def four_digits(amount: float) -> str:
+    """Format hours or seconds with four digits, from 9999.5 on without decimals: 1.667, 92160."""
+    return f"{amount:.4g}" if amount < 9999.5 else f"{amount:.0f}"
 
 
 def run(study: StudyFolder) -> None:
@@ -191,7 +191,7 @@ def run(study: StudyFolder) -> None:
         baseline=study.config.comparison.baseline.axes,
         has_projected=any(map(is_projected, measured)),
         requests=list(make_requests(evidence, study.config)),
-        hours_text=hours_text,
+        four_digits=four_digits,
         level=f"{LEVEL:.0%}",
         facts=dict(_environment_facts(study.read_grid_runs())),
         plots={name: PLOTS[name].title for name in plots},

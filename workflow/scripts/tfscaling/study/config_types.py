@@ -1032,8 +1032,8 @@ class Proposal(ConfigMapping, frozen=True, kw_only=True):
     """Options of `snakemake proposal`, which requests compute time for the trainings."""
 
     margin: Annotated[float, Meta(ge=0, le=1)] = 0.2
-    """Fraction of the node-hours that is added for tests, and for failed runs, which a campaign
-    has already."""
+    """Fraction of the node-hours that is added for tests and failed runs. The node-hours of a
+    campaign include failed runs."""
 
 
 class PlotOptions(ConfigMapping, frozen=True, kw_only=True):

@@ -139,7 +139,7 @@ def _judge_limits(
         name: not has_endless and name not in is_part and keeps_limit(*own)
         for name, own in judged.items()
     }
-    is_kept |= {name: verdict.is_kept for name, verdict in ratios.items()}
+    is_kept |= {name: verdict.is_kept and not has_endless for name, verdict in ratios.items()}
     undecided = tuple(n for n in limits if n in is_kept and not is_missed[n] and not is_kept[n])
     if not missed + undecided:
         runs = [*map(len, values.values()), *(verdict.runs for verdict in ratios.values())]

@@ -40,7 +40,7 @@ _METRICS = {RUN_EFFICIENCY: "execution_time_s", TRAINING_EFFICIENCY: "throughput
 class Verdict:
     """Whether runs show that a configuration keeps or misses a limit.
 
-    The limited metric is an efficiency, or the time until all trainings are done.
+    The limited metric is an efficiency, or the time until all trainings are done or their cost.
 
     Attributes:
         unknown: Why the limited metric is not known; "" if it is.
