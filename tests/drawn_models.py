@@ -152,16 +152,21 @@ class Draw:
 
 
 def in_float64(case: Case) -> Case:
-    """The same training in float64; compiled, as a recipe's loss is in float32."""
+    """The same training in float64.
+
+    Of a recipe, whose loss is in float32, model and optimizer are compiled, and bytes are scaled as
+    for a recipe.
+    """
     if not case.recipe:
         return replace(case, precision="float64")
-    name, rate = (
-        {"adam": "Adam", "sgd": "SGD"}[case.recipe["optimizer"]],
-        case.recipe["learning_rate"],
-    )
+    name = {"adam": "Adam", "sgd": "SGD"}[case.recipe["optimizer"]]
     settings = {key: case.recipe[key] for key in case.recipe.keys() & {"momentum"}}
-    model = compiled(case.model, optimizer(name, rate, **settings))
-    return replace(case, precision="float64", model=model, recipe={})
+    model = compiled(case.model, optimizer(name, case.recipe["learning_rate"], **settings))
+    arrays = case.arrays
+    if arrays.x_train.dtype == np.uint8:
+        scaled = (each / np.float32(255) for each in (arrays.x_train, arrays.x_test))
+        arrays = replace(arrays, **dict(zip(("x_train", "x_test"), scaled, strict=True)))
+    return replace(case, precision="float64", model=model, arrays=arrays, recipe={})
 
 
 def cases(
