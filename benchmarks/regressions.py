@@ -21,6 +21,7 @@ import argparse
 import itertools
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +34,7 @@ from tfscaling.conclusions.time_changes import (  # noqa: E402
     FASTER,
     SAME,
     SLOWER,
+    TimeChange,
     judge_changes,
     judge_paired_changes,
 )
@@ -116,7 +118,7 @@ PairNoise = Callable[[tuple[int, int], Dice], Pair]
 OWN_NOISE, QUIET = 0.01, 0.002
 
 
-def own_noise(shape: tuple[int, int], dice: Dice, size: float = OWN_NOISE) -> Pair:
+def independent_noise(shape: tuple[int, int], dice: Dice, size: float = OWN_NOISE) -> Pair:
     """Scatter of each run alone."""
     first, second = (size * dice.standard_normal(shape) for _ in range(2))
     return first, second
@@ -129,7 +131,7 @@ def load(shape: tuple[int, ...], dice: Dice) -> Array:
 
 def shared(shape: tuple[int, int], dice: Dice) -> Pair:
     """Load that both runs of a pair have."""
-    of_pair, own = load(shape, dice), own_noise(shape, dice)
+    of_pair, own = load(shape, dice), independent_noise(shape, dice)
     return of_pair + own[0], of_pair + own[1]
 
 
@@ -137,7 +139,7 @@ def changing(share: float, size: float = OWN_NOISE) -> PairNoise:
     """Load that changes between the two runs of a share of the pairs."""
 
     def made(shape: tuple[int, int], dice: Dice) -> Pair:
-        first, own = load(shape, dice), own_noise(shape, dice, size)
+        first, own = load(shape, dice), independent_noise(shape, dice, size)
         second = np.where(dice.random(shape) < share, load(shape, dice), first)
         swap = dice.random(shape) < 0.5
         return np.where(swap, second, first) + own[0], np.where(swap, first, second) + own[1]
@@ -153,7 +155,7 @@ def paired_modes(
     def made(shape: tuple[int, int], dice: Dice) -> Pair:
         has = (np.arange(shape[0]) < max(1, round(of_points * shape[0])))[:, None]
         slow = [np.log(factor) * has * (dice.random(shape) < share) for _ in range(2)]
-        own = own_noise(shape, dice, size)
+        own = independent_noise(shape, dice, size)
         return own[0] + slow[0], own[1] + slow[1]
 
     return made
@@ -175,7 +177,7 @@ def following(size: float, correlation: float) -> PairNoise:
         by_pair = dice.permuted(by_pair, axis=2)
         place = np.argsort(dice.random((runs, points)), axis=1)
         by_point = np.take_along_axis(by_pair, place[:, :, None], axis=1)
-        own = own_noise(shape, dice)
+        own = independent_noise(shape, dice)
         return by_point[:, :, 0].T + own[0], by_point[:, :, 1].T + own[1]
 
     return made
@@ -213,42 +215,28 @@ def is_claimed(
     )
 
 
-def of_paired_cell(
-    noise: PairNoise, points: int, runs: int, trials: int, seed: int
+def two_samples(noise: Noise, shape: tuple[int, int], dice: Dice) -> Pair:
+    """Noise of two sweeps that have nothing in common."""
+    return noise(shape, dice), noise(shape, dice)
+
+
+def error_rates(
+    draw: Callable[[Dice], Pair], judge: Callable[..., list[TimeChange]], trials: int, seed: int
 ) -> tuple[float, ...]:
     """(slower, faster, same where false; intervals that hold; the slowed point found)."""
     dice = np.random.default_rng(seed)
     counts = np.zeros(5)
     for _ in range(trials):
-        before, after = (100 * np.exp(each) for each in noise((points, runs), dice))
-        verdicts = {each.verdict for each in judge_paired_changes(before, after, INDIFFERENCE)}
-        near = judge_paired_changes(before, NEAR * after, INDIFFERENCE)
+        before, after = (100 * np.exp(each) for each in draw(dice))
+        verdicts = {each.verdict for each in judge(before, after, INDIFFERENCE)}
+        near = judge(before, NEAR * after, INDIFFERENCE)
         after[0] *= SLOWED
         counts += [
             SLOWER in verdicts,
             FASTER in verdicts,
             SAME in {each.verdict for each in near},
             all(each.low <= NEAR <= each.high for each in near),
-            judge_paired_changes(before, after, INDIFFERENCE)[0].verdict == SLOWER,
-        ]
-    return tuple((counts / trials).tolist())
-
-
-def of_cell(noise: Noise, points: int, runs: int, trials: int, seed: int) -> tuple[float, ...]:
-    """(slower, faster, same where false; intervals that hold; the slowed point found)."""
-    dice = np.random.default_rng(seed)
-    counts = np.zeros(5)
-    for _ in range(trials):
-        before, after = (100 * np.exp(noise((points, runs), dice)) for _ in range(2))
-        verdicts = {each.verdict for each in judge_changes(before, after, INDIFFERENCE)}
-        near = judge_changes(before, NEAR * after, INDIFFERENCE)
-        after[0] *= SLOWED
-        counts += [
-            SLOWER in verdicts,
-            FASTER in verdicts,
-            SAME in {each.verdict for each in near},
-            all(each.low <= NEAR <= each.high for each in near),
-            judge_changes(before, after, INDIFFERENCE)[0].verdict == SLOWER,
+            judge(before, after, INDIFFERENCE)[0].verdict == SLOWER,
         ]
     return tuple((counts / trials).tolist())
 
@@ -275,12 +263,14 @@ def main() -> None:
     print_head("noise of a run")
     for (name, noise), points, runs in itertools.product(NOISES.items(), POINTS, RUNS):
         if not args.paired:
-            rates = of_cell(noise, points, runs, trials, args.seed)
+            draw = partial(two_samples, noise, (points, runs))
+            rates = error_rates(draw, judge_changes, trials, args.seed)
             misses += report(name, points, runs, rates, is_claimed(name, points, runs))
     print_head("two revisions, in pairs")
     cells = itertools.product(PAIRED.items(), PAIRED_POINTS, PAIRED_RUNS)
     for (name, paired), points, runs in cells:
-        rates = of_paired_cell(paired, points, runs, trials, args.seed)
+        draw = partial(paired, (points, runs))
+        rates = error_rates(draw, judge_paired_changes, trials, args.seed)
         claimed = is_claimed(name, points, runs, PAIRED_LIMITS)
         misses += report(name, points, runs, rates, claimed)
     sys.exit(f"{misses} cells miss what is required" if misses else 0)

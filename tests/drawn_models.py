@@ -163,9 +163,10 @@ def in_float64(case: Case) -> Case:
     settings = {key: case.recipe[key] for key in case.recipe.keys() & {"momentum"}}
     model = compiled(case.model, optimizer(name, case.recipe["learning_rate"], **settings))
     arrays = case.arrays
-    if arrays.x_train.dtype == np.uint8:
-        scaled = (each / np.float32(255) for each in (arrays.x_train, arrays.x_test))
-        arrays = replace(arrays, **dict(zip(("x_train", "x_test"), scaled, strict=True)))
+    train, test = (np.asarray(each) for each in (arrays.x_train, arrays.x_test))
+    if train.dtype == np.uint8:
+        byte = np.float32(255)
+        arrays = replace(arrays, x_train=train / byte, x_test=test / byte)
     return replace(case, precision="float64", model=model, arrays=arrays, recipe={})
 
 
@@ -177,7 +178,7 @@ def cases(
     Args:
         seed: The seed of all draws.
         first: Number of the first model.
-        last: Number after that of the last one.
+        last: One more than the number of the last model.
         are_few: Whether each is trained on two replicas by MPI and another strategy only.
         are_exact: Whether roundings are left out of the comparison: models train in float64. In
             16 bits the sum of the parts of a gradient is not the gradient of the batch: there the

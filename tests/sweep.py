@@ -7,8 +7,8 @@ from typing import Any
 from project import QUICK, SMALL_MODEL
 from tfscaling.page.plot_registry import PLOTS
 
-#: Its plots, and those that one test adds; tests draw a page often. No platform has a price, so
-#: `cost_time` has nothing to show.
+#: Its plots, and the plots that one test adds; tests draw a page often. No platform has a price,
+#: so `cost_time` has nothing to show.
 DRAWN = {"speedup", "cost_time"}
 ADDED = {"epochs", "execution_time", "time_split"}
 SWEEP: dict[str, Any] = {

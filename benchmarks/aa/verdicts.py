@@ -47,7 +47,7 @@ def read_times(study: Path, repeats: int) -> Times:
 
 
 def read_changes(study: Path) -> dict[str, list[TimeChange]]:
-    """Return revision → the change of each configuration, as the sweep's own table has it."""
+    """Return revision → the change of each configuration, from regressions.csv."""
     rows = pd.read_csv(study / "regressions.csv").sort_values("model")
     fields = ["time_ratio", "time_ratio_low", "time_ratio_high", "verdict"]
     return {

@@ -93,15 +93,15 @@ def test_the_cells_of_searches_that_are_claimed_have_requirements() -> None:
 
 
 def test_the_page_claims_the_two_modes_that_are_required() -> None:
-    def from_to(place: int, *where: str) -> str:
+    def range_text(place: int, *where: str) -> str:
         """The range of a number of the claimed entries: per cent of runs (1), or slower by (2)."""
         numbers = [each[place] for each in MODES if each[0] in where and each[3]]
         return " to ".join(str(number) for number in dict.fromkeys((min(numbers), max(numbers))))
 
     said = (
-        f"- two modes: {from_to(1, 'best')} % of the best configuration's runs are "
-        f"{from_to(2, 'best')} % slower; {from_to(1, 'tenth')} % for a tenth of the "
-        f"configurations, {from_to(1, 'all')} % for all\n"
+        f"- two modes: {range_text(1, 'best')} % of the best configuration's runs are "
+        f"{range_text(2, 'best')} % slower; {range_text(1, 'tenth')} % for a tenth of the "
+        f"configurations, {range_text(1, 'all')} % for all\n"
     )
     assert said in (REPOSITORY / "docs/evidence.md").read_text()
 

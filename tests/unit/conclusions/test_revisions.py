@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -77,8 +78,9 @@ def test_all_intervals_of_a_sweep_hold_together() -> None:
 @pytest.mark.parametrize("name", regressions_simulated.PAIRED)
 def test_load_within_pairs_slow_modes_and_following_runs_are_no_change(name: str) -> None:
     """A few trials of the cells of `make simulate`."""
-    noise = regressions_simulated.PAIRED[name]
-    slower, faster, same, _, _ = regressions_simulated.of_paired_cell(noise, 8, 6, 100, 1)
+    draw = partial(regressions_simulated.PAIRED[name], (8, 6))
+    rates = regressions_simulated.error_rates(draw, judge_paired_changes, 100, 1)
+    slower, faster, same, _, _ = rates
     assert max(slower, faster, same) <= 0.05
 
 

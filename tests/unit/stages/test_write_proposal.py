@@ -211,7 +211,7 @@ def test_shares_of_cores_and_gpus_are_of_all_trainings(
     assert request.shares == shares
 
 
-#: Name → keys of a campaign of 20 trainings, of which one on two nodes takes 2,000 s.
+#: Name → keys of a campaign of 20 trainings. On two nodes a training takes 2,000 s.
 CAMPAIGNS: dict[str, dict[str, Any]] = {
     "plain": {},
     "checkpoints": {"time_limit": "30 min", "checkpoint_every": "7 min"},
