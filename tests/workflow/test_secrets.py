@@ -96,9 +96,10 @@ pathlib.Path(f"spied/{recipe}.json").write_text(done.stdout)
 quoted = [os.environ["TOKEN"], os.environ["EXPORTED_KEY"]]
 sys.exit(0 if recipe == "good" else f"the program failed: {quoted}")
 """
-#: Files that have `env`, `setup` and `program` by design, for whom `readable_by` says; files with
-#: what a program prints, and the secrets that the failing one prints.
-BY_DESIGN = {"config.json", "manifest.json", "run.json", "record.json"}
+#: Files that have `env`, `setup` and `program` by design, for whom `readable_by` says, with the
+#: reports of ranks that become a record when the last rank has ended; files with what a program
+#: prints, and the secrets that the failing one prints.
+BY_DESIGN = {"config.json", "manifest.json", "run.json", "record.json", "ranks.reports.jsonl"}
 PRINTED = {"rank-0.log", "rank-1.log", "launch.log", "failure.json"}
 QUOTED = {"env", "exported"}
 

@@ -153,7 +153,7 @@ def test_the_first_sentence_names_commits_and_uncommitted_changes(
 
 
 @pytest.mark.parametrize(
-    "page", (REPOSITORY / "studies").rglob("report.html"), ids=lambda path: path.parent.name
+    "page", sorted((REPOSITORY / "studies").rglob("report.html")), ids=lambda path: path.parent.name
 )
 def test_a_kept_page_names_the_commits_of_its_runs(page: Path) -> None:
     commits = pd.read_csv(page.with_name("runs.csv"))["git_commit"].dropna().unique()
