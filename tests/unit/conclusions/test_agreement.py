@@ -225,8 +225,10 @@ def check_findings(evidence: Study, found: list[Finding], page: str) -> None:
         for row, why in line.ineligible:
             assert any(f"{why.reason}" in each.text for each in found if each.kind == NOT_COMPARED)
             for own in asked:
-                if each := candidate_of(own, row):
-                    assert not each.has_value and (own.search or each.reason)
+                # a search closes a configuration by its own rule: in study 1185 it compares one of
+                # which 2 of 4 runs diverged
+                if own.search is None and (each := candidate_of(own, row)):
+                    assert not each.has_value and each.reason
     for own in asked:
         if own.search is None and own.leader is not None:
             for finding in found:
@@ -447,7 +449,7 @@ def check_trainings(own: Answer, study: StudyFolder, requests: list[ComputeTimeR
     "seeds",
     [
         range(SEED, SEED + NUMBER) if NUMBER else range(len(FORCED)),
-        *(pytest.param(range(n, n + 50), marks=pytest.mark.full) for n in range(1000, 1200, 50)),
+        *(pytest.param(range(n, n + 25), marks=pytest.mark.full) for n in range(1000, 1200, 25)),
     ],
 )
 def test_all_views_of_random_studies_agree(seeds: range, tmp_path: Path) -> None:
