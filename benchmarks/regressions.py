@@ -138,13 +138,13 @@ def shared(shape: tuple[int, int], dice: Dice) -> Pair:
 def changing(share: float, size: float = OWN_NOISE) -> PairNoise:
     """Load that changes between the two runs of a share of the pairs."""
 
-    def made(shape: tuple[int, int], dice: Dice) -> Pair:
+    def draw_pair(shape: tuple[int, int], dice: Dice) -> Pair:
         first, own = load(shape, dice), independent_noise(shape, dice, size)
         second = np.where(dice.random(shape) < share, load(shape, dice), first)
         swap = dice.random(shape) < 0.5
         return np.where(swap, second, first) + own[0], np.where(swap, first, second) + own[1]
 
-    return made
+    return draw_pair
 
 
 def paired_modes(
@@ -152,13 +152,13 @@ def paired_modes(
 ) -> PairNoise:
     """Let a share of the runs take `factor` times as long, at a share of the points."""
 
-    def made(shape: tuple[int, int], dice: Dice) -> Pair:
+    def draw_pair(shape: tuple[int, int], dice: Dice) -> Pair:
         has = (np.arange(shape[0]) < max(1, round(of_points * shape[0])))[:, None]
         slow = [np.log(factor) * has * (dice.random(shape) < share) for _ in range(2)]
         own = independent_noise(shape, dice, size)
         return own[0] + slow[0], own[1] + slow[1]
 
-    return made
+    return draw_pair
 
 
 def following(size: float, correlation: float) -> PairNoise:
@@ -167,7 +167,7 @@ def following(size: float, correlation: float) -> PairNoise:
     Each repeat runs all points in a random order, the two runs of a pair in a random order.
     """
 
-    def made(shape: tuple[int, int], dice: Dice) -> Pair:
+    def draw_pair(shape: tuple[int, int], dice: Dice) -> Pair:
         points, runs = shape
         number = 2 * points * runs
         steps = np.sqrt(1 - correlation**2) * dice.standard_normal(number)
@@ -180,7 +180,7 @@ def following(size: float, correlation: float) -> PairNoise:
         own = independent_noise(shape, dice)
         return by_point[:, :, 0].T + own[0], by_point[:, :, 1].T + own[1]
 
-    return made
+    return draw_pair
 
 
 PAIRED: dict[str, PairNoise] = {

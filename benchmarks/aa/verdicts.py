@@ -4,7 +4,7 @@
 usage: verdicts.py STUDY...: one folder of results for each sweep of benchmarks/aa/config.yaml.
 
 Each configuration of a sweep is a pair of equal revisions (`before`, `after`) and a pair with a
-slowdown of 5 % (`before`, `slower`). Their verdicts are those of regressions.csv. The same runs
+slowdown of 5 % (`before`, `slower`). Their verdicts are in regressions.csv. The same runs
 also show what a comparison of two separate sweeps would find: `before` of one sweep against both
 others of the next one. Fewer runs are the first repeats.
 """

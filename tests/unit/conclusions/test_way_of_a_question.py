@@ -131,7 +131,7 @@ def check_headlines(study: Study) -> None:
     inside = {m.removeprefix(ANSWERS) for m in modules if m.startswith(ANSWERS)}
     assert inside <= TYPES, inside
     # what an answer does to return its attributes is not on the way to the answer, revisions have
-    # headlines of their own, and a `CampaignRow` writes its own sentence
+    # separate headlines, and the sentence about a campaign is in the module of campaigns
     visits = [call for call in calls if call.module.startswith("conclusions/") and not call.caller]
     others = (ANSWERS, "conclusions/regressions", "conclusions/campaign")
     visits = [call for call in visits if not call.module.startswith(others)]
