@@ -131,6 +131,30 @@ def test_a_proposal_requests_the_node_hours_of_the_recommended_configuration(
     assert str(study.folder / "proposal/proposal.md") in printed and "pypandoc_binary" in printed
 
 
+def test_each_request_is_a_list_item(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two recipes are two questions: each is a line, and an empty line is between them."""
+    monkeypatch.setattr(write_proposal, "PLOTTED", ())
+    recipes = {
+        name: {"per_replica_batch_size": 64, "learning_rate": 0.1, "epochs": 2}
+        for name in ("weak", "other")
+    }
+    grid = [
+        {
+            "platform": "cluster",
+            "model": "mnist_cnn",
+            "recipe": [*recipes],
+            "nodes": [1, 2],
+            "repeats": 6,
+        }
+    ]
+    text = proposal_of(
+        study_of(tmp_path, {1: 6, 2: 6}, recipes=recipes, grid=grid, question={"limits": {}})
+    )
+    items = text.partition("## Requested node-hours")[2].strip().splitlines()
+    assert len([line for line in items if line]) == len(recipes), items
+    assert all(line.startswith("- **") and line.count("- **") == 1 for line in items if line)
+
+
 @pytest.mark.parametrize("minutes", [None, 30, 60])
 def test_proposal_and_console_warn_of_a_wide_and_short_job(
     minutes: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
