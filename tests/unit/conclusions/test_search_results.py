@@ -13,11 +13,13 @@ import pytest
 from builders import manifest_of, write_failure
 from searched import config_of, planned_of, runs_of, study_of
 from tfscaling.conclusions import decision, headline, next_steps, search_results
+from tfscaling.conclusions.answers.answer import answer_questions
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.search_results import OUT, TAKEN
 from tfscaling.estimation.samples import INCONCLUSIVE, SUPPORTED
 from tfscaling.plan import costed_plan
 from tfscaling.record.run_record import RECORD
+from tfscaling.record.run_states import RunState
 from tfscaling.search.search_types import Reason
 from tfscaling.study.config_types import Question
 from tfscaling.tables import runs_table
@@ -136,6 +138,34 @@ def test_failed_repeats_of_a_decided_search_are_not_made_again(tmp_path: Path) -
     assert study.searches[0][1].decision.is_decided
     assert "unfinished" not in next_steps.table(study)["kind"].tolist()
     assert not costed_plan.make_plan(config, planned, tmp_path).runs
+
+
+@pytest.mark.parametrize("is_best", [False, True])
+def test_no_view_compares_what_runs_rule_out_that_the_search_did_not_need(
+    is_best: bool, tmp_path: Path
+) -> None:
+    """Most runs of a configuration diverged, all of them after the ones that the search used."""
+    planned = planned_of()
+    runs = runs_of(planned, tmp_path, lambda _: True)
+    (_, search) = study_of(planned, runs).searches[0]
+    best = search.decision.best
+    name = best if is_best else next(each for each in search.points if each != best)
+    assert best and name
+    point, used = search.points[name], search.decision.runs[name]
+    own = (runs["platform"] == point.platform) & (runs["nodes"] == point.nodes)
+    later = own & (runs["repeat"] > used)
+    assert later.sum() > used
+    runs.loc[later, ["status", "reason"]] = [RunState.DIVERGED, "loss is NaN"]
+    study = study_of(planned, runs)
+    (_, search) = study.searches[0]
+    assert point in study.excluded and search.decision.is_decided
+    answers = [own for every in answer_questions(study) for own in (every, *every.other_goals)]
+    for answer in answers:
+        (candidate,) = (each for each in answer.candidates if each.point == point)
+        assert not candidate.has_value and candidate.reason
+    choice = choice_of(study)
+    assert (choice["platform"], choice["nodes"]) != (point.platform, point.nodes)
+    assert choice["support"] == SUPPORTED and "diverged" in choice["not_covered"]
 
 
 def test_short_runs_name_nothing_before_a_complete_run(tmp_path: Path) -> None:

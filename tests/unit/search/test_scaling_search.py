@@ -225,6 +225,37 @@ def test_a_round_at_most_doubles_the_runs_of_one_that_may_miss_the_target() -> N
     assert runs[-1] == KEPT_RUNS and all(later <= 2 * runs for runs, later in pairwise(runs))
 
 
+@pytest.mark.parametrize("cause", ["diverged", "out of memory", "limit"])
+def test_a_best_that_runs_without_use_rule_out_is_not_named(
+    cause: str, dice: random.Random
+) -> None:
+    """A grid had made more runs than the search needs: of `a`, the later ones failed."""
+    settings, limits = (
+        Search(repeats_max=40),
+        {COST: Limit(at_most=1.0)} if cause == "limit" else {},
+    )
+    used = KEPT_RUNS if limits else LEADER_RUNS
+    later = dice.randint(used, settings.repeats_max - used)
+    runs = [{TIME: 50.0 + n / 10, COST: 0.5} for n in range(used)]
+    good = Candidate("a", (*runs, *runs), blocks_max=settings.repeats_max, line="a")
+    bad = {
+        "diverged": replace(good, runs=(*runs, *[{TIME: INFINITE}] * later)),
+        "limit": replace(good, runs=(*runs, *[{TIME: 50.0, COST: 2.0}] * later)),
+        "out of memory": replace(
+            good, runs=tuple(runs), unfit_blocks=frozenset(range(used, used + later))
+        ),
+    }[cause]
+    others = [
+        replace(each, runs=tuple({**run, COST: 0.5} for run in each.runs if run))
+        for each in (steady(f"b{n}", 100.0 + 20 * n) for n in range(3))
+    ]
+    assert scaling_search.decide([good, *others], settings, TIME, limits).best == "a"
+    found = scaling_search.decide([bad, *others], settings, TIME, limits)
+    reasons = {"diverged": Reason.DIVERGED, "out of memory": Reason.NO_MEMORY}
+    assert found.standings["a"].reason is reasons.get(cause, Reason.NOT_ALLOWED)
+    assert (found.best, found.unresolved, found.is_decided) == ("b0", (), True)
+
+
 def test_a_failed_block_is_replaced_by_the_next() -> None:
     others = [steady(f"b{n}", 200 + 10 * n) for n in range(3)]
     one = replace(steady("a", 50), skipped_blocks=frozenset({0}))

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -128,6 +128,23 @@ def _gets_no_more_runs(missed: int, runs: int) -> bool:
         runs: Number of all its runs.
     """
     return missed > 0 and (is_ruled_out(missed, runs) or 2 * missed < runs)
+
+
+def is_ruled_out_by(problem: SearchProblem, runs: Sequence[Run], unfit: int) -> bool:
+    """Return whether a candidate's runs show that it cannot be recommended, by `is_ruled_out`.
+
+    Args:
+        problem: The question.
+        runs: Its runs with a result.
+        unfit: Number of its further runs that ran out of memory.
+    """
+    values = [run[problem.goal] for run in runs if not math.isnan(run[problem.goal])]
+    shown = [sum(map(math.isinf, values)) + unfit]
+    shown += [
+        intervals.count_beyond_limit([run[name] for run in runs if name in run], limit)
+        for name, limit in problem.limits.items()
+    ]
+    return is_ruled_out(max(shown), len(values) + unfit)
 
 
 def judge_limits(problem: SearchProblem, state: SearchState) -> SearchState:

@@ -12,6 +12,7 @@ from tfscaling.search.interim import (
     add_runs,
     analyse,
     chances_to_beat_best,
+    is_ruled_out_by,
     judge_limits,
     worse_chance_max,
 )
@@ -88,7 +89,14 @@ def decide(
     problem = SearchProblem(ordered, search, goal, limits or {}, log_indifference, trainings)
     method, state = ScalingSearch(problem), SearchState.start(problem)
     runs = {each.name: each for each in (*ordered, *(own.short for own in ordered if own.short))}
-    while proposed := method.propose(state):
+    while True:
+        proposed = method.propose(state)
+        if not proposed:
+            unused = _runs_against_best(problem, state)
+            if not unused:
+                break
+            state = method.observe(state, unused)
+            continue
         new = {
             name: _new_runs(runs[name], int(state.runs_used[problem.numbers[name]]), number)
             for name, number in proposed.items()
@@ -104,6 +112,28 @@ def decide(
             break
         state = method.observe(state, made)
     return _make_decision(problem, state, proposed)
+
+
+def _runs_against_best(problem: SearchProblem, state: SearchState) -> dict[str, NewRuns]:
+    """Return name → unused runs of the best candidate, if with them its runs rule it out; else {}.
+
+    A search uses as many runs as it needs. More exist if they were made for another purpose, such
+    as the repeats of a grid. With the result, the candidate is eliminated.
+
+    Args:
+        problem: The question.
+        state: The state after the last analysis.
+    """
+    best = state.analysis.best
+    if best is None:
+        return {}
+    candidate, used = problem.candidates[best], int(state.runs_used[best])
+    existing, unfit = candidate.existing_runs(candidate.blocks_max), len(candidate.unfit_blocks)
+    unused = existing[len(candidate.existing_runs(used)) :]
+    if not (unused or unfit) or not is_ruled_out_by(problem, existing, unfit):
+        return {}
+    failure = Reason.NO_MEMORY if unfit else None
+    return {candidate.name: NewRuns(len(unused), tuple(unused), failure)}
 
 
 def _runs_to_make(

@@ -42,7 +42,7 @@ def add_search_verdict(study: Study, task: QuestionEvidence, answer: Answer) -> 
     found.sort(key=lambda each: order.index(each.point) if each.point in order else len(order))
     answer = replace(answer, candidates=tuple(found))
     best = search.points.get(verdict.best or "")
-    taken = next((each for each in found if each.point == best), None)
+    taken = next((each for each in known if each.point == best), None)
     if taken is None:
         return replace(answer, support=INCONCLUSIVE if verdict.has_ended else TOO_FEW)
     bound = answer.indifference if verdict.is_decided else verdict.bound
@@ -93,6 +93,9 @@ def _set_state_from_search(
     if not candidate.runs:
         otherwise = "not run" if verdict.not_worth_it else "not run yet"
         return replace(candidate, state=State.NOT_RUN, reason=candidate.reason or otherwise)
+    # its runs rule it out, although the search has not needed all of them
+    if candidate.state == State.EXCLUDED:
+        return candidate
     may_miss = bool(search.planned.limits) or goal in ALL_RUNS_METRICS
     kept_runs = standing.runs if may_miss else None
     return replace(candidate, state=State.COMPARED, reason="", kept_runs=kept_runs)
