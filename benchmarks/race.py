@@ -259,6 +259,8 @@ class Outcome(NamedTuple):
 
 
 Procedure = Callable[[Truth, Array], Outcome]
+#: A search whose runs show nothing before a round has them.
+decide_simulated = functools.partial(decide, is_simulated=True)
 
 
 def search(settings: Search = USUAL, goal: str = METRIC, drift: float = 0.0) -> Procedure:
@@ -269,7 +271,11 @@ def search(settings: Search = USUAL, goal: str = METRIC, drift: float = 0.0) -> 
             true = true._replace(time_s=true.time_s * true.nodes)
         values = time_s * true.nodes[:, None] if goal == COST else time_s
         candidates = true.candidates(**{goal: values})
-        found = _drifting(candidates, goal, drift) if drift else decide(candidates, settings, goal)
+        found = (
+            _drifting(candidates, goal, drift)
+            if drift
+            else decide_simulated(candidates, settings, goal)
+        )
         return Outcome.of(found, true, true.regret(int(found.best or 0)))
 
     return searched
@@ -321,7 +327,7 @@ def with_limits(
         margin = np.min(kept, axis=0)
         reached = accuracy[:, None] + SEED_SCATTER * dice.standard_normal(time_s.shape)
         seen = {METRIC: time_s, COST: time_s * true.nodes[:, None], QUALITY: reached}
-        found = decide(true.candidates(**seen), USUAL, goal, limits)
+        found = decide_simulated(true.candidates(**seen), USUAL, goal, limits)
         named, values = int(found.best or 0), usual[goal]
         regret = float(values[named] / values[margin >= SURELY + unsure].min(initial=math.inf) - 1)
         return Outcome.of(found, true, regret, bool(margin[named] > MISSES))
@@ -345,7 +351,7 @@ def with_misses(share: float, is_limit: bool, quality: float = 0.90) -> Procedur
         seconds = np.where(misses & (not is_limit), math.inf, time_s)
         candidates = true.candidates(**{METRIC: seconds, TO_TARGET: seconds, QUALITY: accuracy})
         goal, limit = (METRIC, LIMIT) if is_limit else (TO_TARGET, {})
-        found = decide(candidates, USUAL, goal, limit)
+        found = decide_simulated(candidates, USUAL, goal, limit)
         return Outcome.of(found, true, 0.0, found.best is None or int(found.best) != best)
 
     return searched
@@ -416,7 +422,7 @@ def with_short_runs(
             replace(own, short=replace(each, name=f"short {each.name}", blocks_max=SHORT_RUNS_MAX))
             for own, each in zip(complete, short, strict=True)
         ]
-        found = decide(candidates, USUAL, goal)
+        found = decide_simulated(candidates, USUAL, goal)
         true = true._replace(time_s=true.time_s * factor)
         return Outcome.of(found, true, true.regret(int(found.best or 0)))
 

@@ -254,6 +254,9 @@ def test_a_best_that_runs_without_use_rule_out_is_not_named(
     reasons = {"diverged": Reason.DIVERGED, "out of memory": Reason.NO_MEMORY}
     assert found.standings["a"].reason is reasons.get(cause, Reason.NOT_ALLOWED)
     assert (found.best, found.unresolved, found.is_decided) == ("b0", (), True)
+    # in a simulation, later runs do not exist yet
+    simulated = scaling_search.decide([bad, *others], settings, TIME, limits, is_simulated=True)
+    assert (simulated.best, simulated.is_decided) == ("a", True)
 
 
 def test_a_failed_block_is_replaced_by_the_next() -> None:

@@ -82,7 +82,7 @@ def decide(
         indifference: Fraction by which the result may be worse than the best.
         trainings: Number of trainings that are planned with the answer; None if unknown.
         is_simulated: Whether existing runs are simulated; they then have a price, as missing
-            runs have.
+            runs have, and show nothing before a round has them.
     """
     ordered = tuple(sorted(candidates, key=lambda each: each.name))
     log_indifference = math.log1p(indifference)
@@ -92,7 +92,7 @@ def decide(
     while True:
         proposed = method.propose(state)
         if not proposed:
-            unused = _runs_against_best(problem, state)
+            unused = {} if is_simulated else _runs_against_best(problem, state)
             if not unused:
                 break
             state = method.observe(state, unused)
