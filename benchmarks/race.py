@@ -259,8 +259,8 @@ class Outcome(NamedTuple):
 
 
 Procedure = Callable[[Truth, Array], Outcome]
-#: A search whose runs show nothing before a round has them.
-decide_simulated = functools.partial(decide, is_simulated=True)
+#: A search for which all runs are made in advance.
+decide_simulated = functools.partial(decide, has_further_runs=False)
 
 
 def search(settings: Search = USUAL, goal: str = METRIC, drift: float = 0.0) -> Procedure:

@@ -14,6 +14,7 @@ from builders import manifest_of, write_failure
 from searched import config_of, planned_of, runs_of, study_of
 from tfscaling.conclusions import decision, headline, next_steps, search_results
 from tfscaling.conclusions.answers.answer import answer_questions
+from tfscaling.conclusions.answers.candidate_types import State
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.search_results import OUT, TAKEN
 from tfscaling.estimation.samples import INCONCLUSIVE, SUPPORTED
@@ -23,6 +24,7 @@ from tfscaling.record.run_states import RunState
 from tfscaling.search.search_types import Reason
 from tfscaling.study.config_types import Question
 from tfscaling.tables import runs_table
+from tfscaling.tables.comparison import comparison_table
 
 
 @pytest.fixture(scope="module")
@@ -166,6 +168,27 @@ def test_no_view_compares_what_runs_rule_out_that_the_search_did_not_need(
     choice = choice_of(study)
     assert (choice["platform"], choice["nodes"]) != (point.platform, point.nodes)
     assert choice["support"] == SUPPORTED and "diverged" in choice["not_covered"]
+
+
+def test_further_runs_of_a_rival_that_miss_a_limit_are_shown_for_every_goal(tmp_path: Path) -> None:
+    """The search needed two of its runs, which kept the limit; all later ones missed it."""
+    config = config_of({}, question={"limits": {"test_accuracy": {"at_least": 0.8}}})
+    planned = manifest_of(config)
+    runs = runs_of(planned, tmp_path, lambda _: True)
+    rival = (runs["platform"] == "near") & (runs["nodes"] == 1)
+    runs.loc[rival & (runs["repeat"] > 2), "quality"] = 0.5
+    study = Study(comparison_table(runs, planned), runs, planned, question=config.question)
+    (_, search) = study.searches[0]
+    used = {search.points[name].nodes: number for name, number in search.decision.runs.items()}
+    assert used[1] <= 2 and search.decision.is_decided
+    (answer,) = answer_questions(study)
+    for own in (answer, *answer.other_goals):
+        states = {
+            each.point.nodes: each for each in own.candidates if each.point.platform == "near"
+        }
+        if own.goal in ("execution_time_s", "cost_usd"):
+            assert states[1].state == State.INFEASIBLE and "misses a limit" in states[1].reason
+            assert states[2].has_value
 
 
 def test_short_runs_name_nothing_before_a_complete_run(tmp_path: Path) -> None:

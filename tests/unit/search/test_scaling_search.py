@@ -226,15 +226,10 @@ def test_a_round_at_most_doubles_the_runs_of_one_that_may_miss_the_target() -> N
 
 
 @pytest.mark.parametrize("cause", ["diverged", "out of memory", "limit"])
-def test_a_best_that_runs_without_use_rule_out_is_not_named(
-    cause: str, dice: random.Random
-) -> None:
-    """A grid had made more runs than the search needs: of `a`, the later ones failed."""
-    settings, limits = (
-        Search(repeats_max=40),
-        {COST: Limit(at_most=1.0)} if cause == "limit" else {},
-    )
-    used = KEPT_RUNS if limits else LEADER_RUNS
+def test_further_runs_of_the_best_can_rule_it_out(cause: str, dice: random.Random) -> None:
+    """Runs exist that the search does not need, such as a grid's; those of `a` missed."""
+    limits = {COST: Limit(at_most=1.0)} if cause == "limit" else {}
+    settings, used = Search(repeats_max=40), KEPT_RUNS if limits else LEADER_RUNS
     later = dice.randint(used, settings.repeats_max - used)
     runs = [{TIME: 50.0 + n / 10, COST: 0.5} for n in range(used)]
     good = Candidate("a", (*runs, *runs), blocks_max=settings.repeats_max, line="a")
@@ -254,9 +249,49 @@ def test_a_best_that_runs_without_use_rule_out_is_not_named(
     reasons = {"diverged": Reason.DIVERGED, "out of memory": Reason.NO_MEMORY}
     assert found.standings["a"].reason is reasons.get(cause, Reason.NOT_ALLOWED)
     assert (found.best, found.unresolved, found.is_decided) == ("b0", (), True)
-    # in a simulation, later runs do not exist yet
-    simulated = scaling_search.decide([bad, *others], settings, TIME, limits, is_simulated=True)
+    # a simulation makes all runs in advance: no round has asked for the later ones
+    simulated = scaling_search.decide(
+        [bad, *others], settings, TIME, limits, has_further_runs=False
+    )
     assert (simulated.best, simulated.is_decided) == ("a", True)
+
+
+@pytest.mark.parametrize("goal", [TIME, TO_TARGET])
+def test_one_further_run_that_misses_leaves_the_answer_open(goal: str, dice: random.Random) -> None:
+    """The rule is that of rounds: it gets no more runs, and may still be the best."""
+    times_s: list[float | None] = [50.0 + n / 10 for n in range(RUNS)]
+    others = [steady(f"b{n}", 100.0 + 20 * n) for n in range(3)]
+    used = decide([candidate("a", *times_s), *others], goal=goal).runs["a"]
+    times_s[dice.randrange(used, RUNS)] = INFINITE
+    found = decide([candidate("a", *times_s), *others], goal=goal)
+    assert (found.best, found.unresolved, found.is_decided) == ("b0", ("a",), False)
+    assert found.runs["a"] == RUNS
+
+
+def test_a_search_that_ends_early_or_waits_names_no_best_whose_further_runs_missed() -> None:
+    bad = candidate("a", 50.0, *[INFINITE] * 5)
+    others = [steady(f"b{n}", 52.0 + 20 * n, runs=1) for n in range(3)]
+    ended = scaling_search.decide([bad, *others], USUAL, TIME, trainings=1)
+    assert ended.not_worth_it and ended.best == "b0"
+    assert ended.standings["a"].reason is Reason.DIVERGED
+    waiting = decide([bad, *others])
+    assert not waiting.has_ended and "a" not in waiting.runs_to_start
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_is_out_by_its_further_runs_stays_out(seed: int) -> None:
+    """Runs of the best appear one after the other while the search waits for its rival."""
+    dice = random.Random(seed)
+    times_s = [50.0 + n / 10 for n in range(LEADER_RUNS)]
+    others = [steady(f"b{n}", 100.0 + 20 * n, runs=2) for n in range(3)]
+    was_out = False
+    for _ in range(RUNS - LEADER_RUNS):
+        times_s.append(dice.choice([50.0, INFINITE]))
+        found = decide([candidate("a", *times_s), *others])
+        is_out = found.standings["a"].reason is Reason.DIVERGED
+        assert is_out is (was_out or INFINITE in times_s)
+        was_out = is_out
+    assert was_out
 
 
 def test_a_failed_block_is_replaced_by_the_next() -> None:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -130,21 +130,18 @@ def _gets_no_more_runs(missed: int, runs: int) -> bool:
     return missed > 0 and (is_ruled_out(missed, runs) or 2 * missed < runs)
 
 
-def is_ruled_out_by(problem: SearchProblem, runs: Sequence[Run], unfit: int) -> bool:
-    """Return whether a candidate's runs show that it cannot be recommended, by `is_ruled_out`.
+def is_miss(problem: SearchProblem, run: Run) -> bool:
+    """Return whether a run diverged, missed the target, or missed a limit.
 
     Args:
         problem: The question.
-        runs: Its runs with a result.
-        unfit: Number of its further runs that ran out of memory.
+        run: The run.
     """
-    values = [run[problem.goal] for run in runs if not math.isnan(run[problem.goal])]
-    shown = [sum(map(math.isinf, values)) + unfit]
-    shown += [
-        intervals.count_beyond_limit([run[name] for run in runs if name in run], limit)
+    return math.isinf(run[problem.goal]) or any(
+        intervals.count_beyond_limit([run[name]], limit)
         for name, limit in problem.limits.items()
-    ]
-    return is_ruled_out(max(shown), len(values) + unfit)
+        if name in run
+    )
 
 
 def judge_limits(problem: SearchProblem, state: SearchState) -> SearchState:
@@ -181,6 +178,7 @@ def judge_limits(problem: SearchProblem, state: SearchState) -> SearchState:
             _gets_no_more_runs(beyond, len(runs))
             or state.runs_used[n] >= problem.settings.repeats_max
         ):
+            allowed[n] = LimitVerdict.OPEN
             eliminated.setdefault(n, Reason.NOT_SHOWN)
     return replace(state, limit_verdicts=tuple(allowed), eliminated=eliminated)
 

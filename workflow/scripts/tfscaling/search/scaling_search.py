@@ -6,13 +6,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from tfscaling.estimation.run_counts import is_ruled_out
 from tfscaling.search.further_runs import assess_further_runs
 from tfscaling.search.interim import (
     RISK_MAX,
     add_runs,
     analyse,
     chances_to_beat_best,
-    is_ruled_out_by,
+    is_miss,
     judge_limits,
     worse_chance_max,
 )
@@ -66,6 +67,7 @@ def decide(
     trainings: int | None = None,
     *,
     is_simulated: bool = False,
+    has_further_runs: bool = True,
 ) -> Decision:
     """Return what the runs so far show, and which runs a search needs next.
 
@@ -82,7 +84,9 @@ def decide(
         indifference: Fraction by which the result may be worse than the best.
         trainings: Number of trainings that are planned with the answer; None if unknown.
         is_simulated: Whether existing runs are simulated; they then have a price, as missing
-            runs have, and show nothing before a round has them.
+            runs have.
+        has_further_runs: Whether runs that no round has proposed exist. False for simulations that
+            make all runs in advance.
     """
     ordered = tuple(sorted(candidates, key=lambda each: each.name))
     log_indifference = math.log1p(indifference)
@@ -91,49 +95,57 @@ def decide(
     runs = {each.name: each for each in (*ordered, *(own.short for own in ordered if own.short))}
     while True:
         proposed = method.propose(state)
-        if not proposed:
-            unused = {} if is_simulated else _runs_against_best(problem, state)
-            if not unused:
-                break
-            state = method.observe(state, unused)
-            continue
         new = {
             name: _new_runs(runs[name], int(state.runs_used[problem.numbers[name]]), number)
             for name, number in proposed.items()
         }
         made = {name: each for name, each in new.items() if each is not None}
-        if len(made) < len(new) or is_simulated:
+        further = None
+        if proposed and (len(made) < len(new) or is_simulated):
             to_make = None if is_simulated else _runs_to_make(problem, state, proposed, runs)
             further = assess_further_runs(problem, state, proposed, to_make)
-            if further and not further.is_worth_its_price:
-                return replace(_make_decision(problem, state, {}), not_worth_it=further)
-        if len(made) < len(new):
-            proposed = {name: n for name, n in proposed.items() if runs[name].closed is None}
-            break
+        is_worth_it = further is None or further.is_worth_its_price
+        if not proposed or len(made) < len(new) or not is_worth_it:
+            in_round = proposed if is_worth_it else {}
+            made = _find_misses_of_best(problem, state, in_round) if has_further_runs else {}
+            if not made:
+                break
         state = method.observe(state, made)
+    if not is_worth_it:
+        return replace(_make_decision(problem, state, {}), not_worth_it=further)
+    proposed = {name: n for name, n in proposed.items() if runs[name].closed is None}
     return _make_decision(problem, state, proposed)
 
 
-def _runs_against_best(problem: SearchProblem, state: SearchState) -> dict[str, NewRuns]:
-    """Return name → unused runs of the best candidate, if with them its runs rule it out; else {}.
+def _find_misses_of_best(
+    problem: SearchProblem, state: SearchState, proposed: Mapping[str, int]
+) -> dict[str, NewRuns]:
+    """Return name of the best candidate → its further runs, if one of them is a miss; else {}.
 
-    A search uses as many runs as it needs. More exist if they were made for another purpose, such
-    as the repeats of a grid. With the result, the candidate is eliminated.
+    Further runs are those that no round has proposed. They were made for another purpose, such as
+    the repeats of a grid. A miss is a run that diverged, or missed the target or a limit. Runs out
+    of memory count if they rule the candidate out.
 
     Args:
         problem: The question.
         state: The state after the last analysis.
+        proposed: Name → number of its runs in the round that is not complete yet.
     """
     best = state.analysis.best
     if best is None:
         return {}
     candidate, used = problem.candidates[best], int(state.runs_used[best])
-    existing, unfit = candidate.existing_runs(candidate.blocks_max), len(candidate.unfit_blocks)
-    unused = existing[len(candidate.existing_runs(used)) :]
-    if not (unused or unfit) or not is_ruled_out_by(problem, existing, unfit):
+    blocks = candidate.blocks_of_runs(candidate.blocks_max)[used:]
+    known = [candidate.runs[n] if n < len(candidate.runs) else None for n in blocks]
+    further = [run for run in known[proposed.get(candidate.name, 0) :] if run is not None]
+    unfit = len(candidate.unfit_blocks)
+    is_unfit = is_ruled_out(unfit, candidate.run_count + unfit)
+    if not is_unfit and not any(is_miss(problem, run) for run in further):
         return {}
-    failure = Reason.NO_MEMORY if unfit else None
-    return {candidate.name: NewRuns(len(unused), tuple(unused), failure)}
+    numbers = [number for number, run in enumerate(known, start=1) if run is not None]
+    existing = tuple(run for run in known if run is not None)
+    failure = Reason.NO_MEMORY if is_unfit else None
+    return {candidate.name: NewRuns(max(numbers, default=0), existing, failure)}
 
 
 def _runs_to_make(

@@ -80,13 +80,13 @@ def judge_candidates(study: Study, task: QuestionEvidence, answer: Answer) -> It
     samples = campaign_samples(study) if goal == FINISH_TIME else study.samples
     found = [create_candidate(study, task, goal, row) for row in task.rows]
     measured = [each.row for each in found if each.state == State.COMPARED]
-    error = (1 - CONFIDENCE) / 2 / max(1, len(measured) * len(study.question.limits_in_force))
+    verdicts = len(measured) * len(study.question.limits_in_force)
     parts = _most_common_energy_parts(measured) if goal == ENERGY else None
     for each in found:
         if each.state == State.COMPARED and limits:
-            each = _judge_limits(each, task.facts[each.point], samples, limits, error)
+            each = judge_limits(each, task.facts[each.point], samples, limits, verdicts)
         if each.state == State.COMPARED:
-            each = _require_goal_value(each, task.facts[each.point], goal, parts)
+            each = require_goal_value(each, task.facts[each.point], goal, parts)
         if each.state == State.COMPARED and not samples.has_enough_runs(goal, each.point):
             each = replace(each, state=State.TOO_FEW)
         if each.has_value and goal in ALL_RUNS_METRICS:
@@ -95,12 +95,12 @@ def judge_candidates(study: Study, task: QuestionEvidence, answer: Answer) -> It
         yield each
 
 
-def _judge_limits(
+def judge_limits(
     candidate: Candidate,
     facts: ConfigurationFacts,
     samples: Samples,
     limits: Mapping[str, Limit],
-    error: float,
+    verdicts: int,
 ) -> Candidate:
     """Return the candidate with its state according to the limits.
 
@@ -112,8 +112,9 @@ def _judge_limits(
         facts: Facts about it from the tables.
         samples: The values of its runs.
         limits: Limits of the question by column.
-        error: Error rate of each limit, one-sided.
+        verdicts: Number of verdicts, by all limits on all configurations, that hold together.
     """
+    error = (1 - CONFIDENCE) / 2 / max(1, verdicts)  # one-sided
     ratios = {name: each for name, each in facts.verdicts.items() if not each.unknown}
     values = {
         name: own
@@ -204,7 +205,7 @@ def _most_common_energy_parts(rows: Sequence[PointRow]) -> str | None:
     return next((name for name, _ in counted.most_common(1)), None)
 
 
-def _require_goal_value(
+def require_goal_value(
     candidate: Candidate, facts: ConfigurationFacts, goal: str, parts: str | None
 ) -> Candidate:
     """Return the candidate, excluded from comparison if its runs lack a comparable value.

@@ -31,12 +31,14 @@ def add_search_verdict(study: Study, task: QuestionEvidence, answer: Answer) -> 
     verdict = search.decision
     name_of = {point: name for name, point in search.points.items()}
     rows = {point_of(row): row for row in reversed(task.all_rows)}
-    found = [
-        _set_state_from_search(
-            candidates.create_candidate(study, task, answer.goal, row), search, name_of.get(point)
-        )
-        for point, row in rows.items()
-    ]
+    found = []
+    for point, row in rows.items():
+        each = candidates.create_candidate(study, task, answer.goal, row)
+        each = _set_state_from_search(each, search, name_of.get(point))
+        used = verdict.runs.get(name_of.get(point, ""), each.runs)
+        if each.state == State.COMPARED and each.runs > used:
+            each = _judge_further_runs(study, task, answer, each)
+        found.append(each)
     known = [each for each in found if each.has_value]
     order = [*map(point_of, rank_by_metric(answer.goal, [each.row for each in known]))]
     found.sort(key=lambda each: order.index(each.point) if each.point in order else len(order))
@@ -47,7 +49,10 @@ def add_search_verdict(study: Study, task: QuestionEvidence, answer: Answer) -> 
         return replace(answer, support=INCONCLUSIVE if verdict.has_ended else TOO_FEW)
     bound = answer.indifference if verdict.is_decided else verdict.bound
     survivors = {search.points[name] for name in verdict.survivors if name != verdict.best}
-    alike = [replace(each, is_not_shown_worse=each.point in survivors) for each in found]
+    alike = [
+        replace(each, is_not_shown_worse=each.has_value and each.point in survivors)
+        for each in found
+    ]
     answer = replace(
         answer,
         candidates=tuple(alike),
@@ -93,9 +98,29 @@ def _set_state_from_search(
     if not candidate.runs:
         otherwise = "not run" if verdict.not_worth_it else "not run yet"
         return replace(candidate, state=State.NOT_RUN, reason=candidate.reason or otherwise)
-    # its runs rule it out, although the search has not needed all of them
+    # further runs, which the search has not needed, rule it out
     if candidate.state == State.EXCLUDED:
         return candidate
     may_miss = bool(search.planned.limits) or goal in ALL_RUNS_METRICS
     kept_runs = standing.runs if may_miss else None
     return replace(candidate, state=State.COMPARED, reason="", kept_runs=kept_runs)
+
+
+def _judge_further_runs(
+    study: Study, task: QuestionEvidence, answer: Answer, candidate: Candidate
+) -> Candidate:
+    """Return a candidate that has more runs than the search used: as infeasible if they show it.
+
+    Args:
+        study: The evidence.
+        task: The evidence for the question.
+        answer: The answer so far, with goal and limits.
+        candidate: The candidate, which the search compares.
+    """
+    facts, limits, judged = task.facts[candidate.point], answer.limits or {}, candidate
+    verdicts = len(task.rows) * len(study.question.limits_in_force)
+    if limits:
+        judged = candidates.judge_limits(candidate, facts, study.samples, limits, verdicts)
+    if judged.state == State.COMPARED:
+        judged = candidates.require_goal_value(judged, facts, answer.goal, None)
+    return judged if judged.state == State.INFEASIBLE else candidate
