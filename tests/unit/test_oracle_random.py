@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -53,8 +54,10 @@ def check_in_float32(name: str, case: Case, ways: dict[str, list[Found]]) -> Non
     """Compare what rounds alike: `fit` with one replica, and all strategies on two replicas.
 
     A sum of two gradients does not depend on the order in which a strategy adds them. With several
-    replicas, roundings grow: only large faults are found.
+    replicas, roundings grow: only large faults are found. Accuracies are compared in float64 only:
+    where the two largest outputs of a model are equal but for rounding, its class is arbitrary.
     """
+    case = replace(case, not_compared=(*case.not_compared, "accuracy"))
     for way, ranks in ways.items():
         assert deviation(ranks[0], ways["fit"][0], case) <= GROWN_MAX, f"{name}, {way}: float32"
     on_one, on_two = ({w: r for w, r in ways.items() if w.endswith(f" {n}")} for n in (1, 2))
