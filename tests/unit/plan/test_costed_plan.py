@@ -403,6 +403,27 @@ def test_a_search_costs_less_than_the_full_grid_and_needs_no_runs_of_points_that
         assert costed_plan.sum_rows(again.runs).runs == again.searches[0].to_do.runs == made
 
 
+def test_runs_that_a_search_gave_up_are_not_to_do(tmp_path: Path) -> None:
+    """One of six configurations failed three times; the others are still to run."""
+    config = searched.config_of({})
+    planned = manifest_of(config)
+    first = planned.runs[0]
+    write_failure(tmp_path, first)
+    for attempt in (1, 2, 3):
+        folder = attempts.attempt_folder(tmp_path / first.spec.path, attempt)
+        folder.mkdir()
+        cause = Cause(kind="rank_died", message="exit code 3")
+        attempts.write_failure(
+            folder, FailureReport(axes=first.spec.axes, attempt=attempt, cause=cause)
+        )
+    assert attempts.failed_too_often(tmp_path / first.spec.path)
+    made = costed_plan.make_plan(config, planned, tmp_path)
+    at_once = {row.point: row.runs for row in made.runs if row.feasibility == costed_plan.RUNS}
+    others = {run.spec.point for run in planned.runs} - {first.spec.point}
+    assert at_once == dict.fromkeys(others, 1)
+    assert made.searches[0].costs["least"].runs == len(others)
+
+
 def test_a_search_that_is_not_worth_more_runs_costs_no_more(tmp_path: Path) -> None:
     config = searched.config_of({}, question={"trainings": 1})
     planned = manifest_of(config)

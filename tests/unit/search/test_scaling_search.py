@@ -319,7 +319,12 @@ def test_a_missing_run_is_waited_for_and_one_that_failed_too_often_is_out() -> N
     failed = replace(steady("a", 50), runs=(None, *steady("a", 50).runs[1:]))
     waiting = decide([failed, *others])
     assert (waiting.rounds, list_needed_runs(waiting, [failed, *others])) == (0, [(0, "a")])
-    found = decide([replace(failed, failed_blocks=frozenset({0})), *others])
+    given_up = replace(failed, failed_blocks=frozenset({0}))
+    # also while the round waits for the run of another one
+    late = [given_up, replace(others[0], runs=()), *others[1:]]
+    assert decide(late).runs_to_start.keys() == {"b0", "b1", "b2"}
+    assert list_needed_runs(decide(late), late) == [(0, "b0")]
+    found = decide([given_up, *others])
     assert found.failed == {"a": Reason.DOES_NOT_RUN} and found.best == "b0"
     assert found.has_ended and found.unresolved == ("a",) and not found.is_decided
 

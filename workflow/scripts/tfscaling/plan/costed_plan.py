@@ -290,8 +290,8 @@ def _sort_runs(
 ) -> _SortedRuns:
     """Sort the runs of the chosen clusters by whether they are to do.
 
-    Runs that are no longer needed are left out: runs whose configuration did not fit in memory with
-    a smaller batch, and runs that their search does not need.
+    Runs that will not be made are left out: runs whose configuration did not fit in memory with a
+    smaller batch, runs of a search that failed too often, and runs that it does not need.
 
     Args:
         selected: The runs.
@@ -314,6 +314,8 @@ def _sort_runs(
             due.setdefault(key, []).append(run)
         elif status == RunState.MISSING and reason.startswith(f"{runs_table.NOT_RUN}:"):
             continue  # a smaller batch did not fit
+        elif point in searched and status == RunState.FAILED and row.failed_too_often:
+            continue  # its search gave it up
         elif point not in searched or searched[point].may_need_runs(point):
             usual = EXPLAINS if run.explains else RUNS
             feasibility = IF_NEEDED if run.is_conditional else usual

@@ -113,7 +113,12 @@ def decide(
         state = method.observe(state, made)
     if not is_worth_it:
         return replace(_make_decision(problem, state, {}), not_worth_it=further)
-    proposed = {name: n for name, n in proposed.items() if runs[name].closed is None}
+    failed = {name for name, each in new.items() if each is not None and each.failure is not None}
+    proposed = {
+        name: number
+        for name, number in proposed.items()
+        if name not in failed and runs[name].closed is None
+    }
     return _make_decision(problem, state, proposed)
 
 
