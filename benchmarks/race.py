@@ -260,7 +260,7 @@ class Outcome(NamedTuple):
 
 Procedure = Callable[[Truth, Array], Outcome]
 #: A search for which all runs are made in advance.
-decide_simulated = functools.partial(decide, has_further_runs=False)
+decide_simulated = functools.partial(decide, uses_further_runs=False)
 
 
 def search(settings: Search = USUAL, goal: str = METRIC, drift: float = 0.0) -> Procedure:

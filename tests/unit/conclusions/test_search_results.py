@@ -21,6 +21,7 @@ from tfscaling.estimation.samples import INCONCLUSIVE, SUPPORTED
 from tfscaling.plan import costed_plan
 from tfscaling.record.run_record import RECORD
 from tfscaling.record.run_states import RunState
+from tfscaling.search import study_searches
 from tfscaling.search.search_types import Reason
 from tfscaling.study.config_types import Question
 from tfscaling.tables import runs_table
@@ -165,9 +166,29 @@ def test_no_view_compares_what_runs_rule_out_that_the_search_did_not_need(
     for answer in answers:
         (candidate,) = (each for each in answer.candidates if each.point == point)
         assert not candidate.has_value and candidate.reason
+    # only the runs that exist count
+    expected = study_searches.expected_runs(search, dict.fromkeys(search.points.values(), 1.0))
+    if is_best:
+        assert expected[point] == own.sum() == search.finished_runs[point]
     choice = choice_of(study)
     assert (choice["platform"], choice["nodes"]) != (point.platform, point.nodes)
     assert choice["support"] == SUPPORTED and "diverged" in choice["not_covered"]
+
+
+def test_no_further_runs_are_expected_of_a_best_that_is_out(tmp_path: Path) -> None:
+    """Two of its six runs diverged, both after those that the search used; it has twenty."""
+    planned = planned_of()
+    runs = runs_of(planned, tmp_path, lambda run: run.spec.repeat <= 6)
+    (_, search) = study_of(planned, runs).searches[0]
+    assert search.decision.best
+    point = search.points[search.decision.best]
+    own = (runs["platform"] == point.platform) & (runs["nodes"] == point.nodes)
+    late = own & runs["repeat"].isin([5, 6])
+    runs.loc[late, ["status", "reason"]] = [RunState.DIVERGED, "loss is NaN"]
+    (_, search) = study_of(planned, runs).searches[0]
+    assert search.decision.standings[point.path].reason is Reason.DIVERGED
+    expected = study_searches.expected_runs(search, dict.fromkeys(search.points.values(), 1.0))
+    assert expected[point] == 6
 
 
 def test_further_runs_of_a_rival_that_miss_a_limit_are_shown_for_every_goal(tmp_path: Path) -> None:

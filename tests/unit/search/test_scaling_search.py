@@ -251,7 +251,7 @@ def test_further_runs_of_the_best_can_rule_it_out(cause: str, dice: random.Rando
     assert (found.best, found.unresolved, found.is_decided) == ("b0", (), True)
     # a simulation makes all runs in advance: no round has asked for the later ones
     simulated = scaling_search.decide(
-        [bad, *others], settings, TIME, limits, has_further_runs=False
+        [bad, *others], settings, TIME, limits, uses_further_runs=False
     )
     assert (simulated.best, simulated.is_decided) == ("a", True)
 

@@ -137,7 +137,7 @@ def is_miss(problem: SearchProblem, run: Run) -> bool:
         problem: The question.
         run: The run.
     """
-    return math.isinf(run[problem.goal]) or any(
+    return math.isinf(run.get(problem.goal, math.nan)) or any(
         intervals.count_beyond_limit([run[name]], limit)
         for name, limit in problem.limits.items()
         if name in run

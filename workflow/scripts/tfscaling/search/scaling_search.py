@@ -67,7 +67,7 @@ def decide(
     trainings: int | None = None,
     *,
     is_simulated: bool = False,
-    has_further_runs: bool = True,
+    uses_further_runs: bool = True,
 ) -> Decision:
     """Return what the runs so far show, and which runs a search needs next.
 
@@ -85,8 +85,8 @@ def decide(
         trainings: Number of trainings that are planned with the answer; None if unknown.
         is_simulated: Whether existing runs are simulated; they then have a price, as missing
             runs have.
-        has_further_runs: Whether runs that no round has proposed exist. False for simulations that
-            make all runs in advance.
+        uses_further_runs: Whether existing runs that no round has proposed may rule out the best
+            candidate. False for simulations that make all runs in advance.
     """
     ordered = tuple(sorted(candidates, key=lambda each: each.name))
     log_indifference = math.log1p(indifference)
@@ -100,19 +100,19 @@ def decide(
             for name, number in proposed.items()
         }
         made = {name: each for name, each in new.items() if each is not None}
-        further = None
+        assessment = None
         if proposed and (len(made) < len(new) or is_simulated):
             to_make = None if is_simulated else _runs_to_make(problem, state, proposed, runs)
-            further = assess_further_runs(problem, state, proposed, to_make)
-        is_worth_it = further is None or further.is_worth_its_price
+            assessment = assess_further_runs(problem, state, proposed, to_make)
+        is_worth_it = assessment is None or assessment.is_worth_its_price
         if not proposed or len(made) < len(new) or not is_worth_it:
             in_round = proposed if is_worth_it else {}
-            made = _find_misses_of_best(problem, state, in_round) if has_further_runs else {}
+            made = _find_runs_against_best(problem, state, in_round) if uses_further_runs else {}
             if not made:
                 break
         state = method.observe(state, made)
     if not is_worth_it:
-        return replace(_make_decision(problem, state, {}), not_worth_it=further)
+        return replace(_make_decision(problem, state, {}), not_worth_it=assessment)
     failed = {name for name, each in new.items() if each is not None and each.failure is not None}
     proposed = {
         name: number
@@ -122,14 +122,14 @@ def decide(
     return _make_decision(problem, state, proposed)
 
 
-def _find_misses_of_best(
+def _find_runs_against_best(
     problem: SearchProblem, state: SearchState, proposed: Mapping[str, int]
 ) -> dict[str, NewRuns]:
-    """Return name of the best candidate → its further runs, if one of them is a miss; else {}.
+    """Return name of the best candidate → its unused runs, if a further one is a miss; else {}.
 
     Further runs are those that no round has proposed. They were made for another purpose, such as
-    the repeats of a grid. A miss is a run that diverged, or missed the target or a limit. Runs out
-    of memory count if they rule the candidate out.
+    the repeats of a grid. A miss is a run that diverged, or missed the target or a limit. Further
+    runs out of memory count if they rule the candidate out.
 
     Args:
         problem: The question.
@@ -142,9 +142,10 @@ def _find_misses_of_best(
     candidate, used = problem.candidates[best], int(state.runs_used[best])
     blocks = candidate.blocks_of_runs(candidate.blocks_max)[used:]
     known = [candidate.runs[n] if n < len(candidate.runs) else None for n in blocks]
-    further = [run for run in known[proposed.get(candidate.name, 0) :] if run is not None]
-    unfit = len(candidate.unfit_blocks)
-    is_unfit = is_ruled_out(unfit, candidate.run_count + unfit)
+    in_round = proposed.get(candidate.name, 0)
+    further = [run for run in known[in_round:] if run is not None]
+    unfit = len(candidate.unfit_blocks.intersection(blocks[in_round:]))
+    is_unfit = is_ruled_out(unfit, candidate.run_count + len(candidate.unfit_blocks))
     if not is_unfit and not any(is_miss(problem, run) for run in further):
         return {}
     numbers = [number for number, run in enumerate(known, start=1) if run is not None]

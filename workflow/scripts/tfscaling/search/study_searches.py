@@ -23,6 +23,7 @@ from tfscaling.search.proposals import ROUNDS_MAX, batch_size
 from tfscaling.search.scaling_search import decide
 from tfscaling.search.search_costs import CandidateCosts, SearchSaving, candidate_costs
 from tfscaling.search.search_types import (
+    FAILURE_REASONS,
     PRICE_RATIO,
     PROJECTION_ERROR,
     Candidate,
@@ -400,13 +401,20 @@ def expected_runs(
         name: each.value + (0.5 if each.at_most is None else -0.5) * max(1, abs(each.value))
         for name, each in limits.items()
     }
+    # what is out gets no further runs
+    reasons = (*FAILURE_REASONS, Reason.NOT_ALLOWED)
+    standings = search.decision.standings.items()
+    out = {name: each.reason for name, each in standings if each.reason in reasons}
+    candidates = [
+        replace(each, closed=each.closed or out.get(each.name)) for each in search.candidates
+    ]
     generator, sums = np.random.default_rng(1), dict.fromkeys(search.all_points.values(), 0.0)
     for _ in range(trials):
         usual = rates * simulate_scaling_times(devices, lines, generator)
         usual *= _measured_level(measured, usual, lines)
         filled = [
             _fill_missing_runs(each, goal, value, kept, generator)
-            for each, value in zip(search.candidates, usual.tolist(), strict=True)
+            for each, value in zip(candidates, usual.tolist(), strict=True)
         ]
         found = decide(
             filled,

@@ -35,8 +35,8 @@ def add_search_verdict(study: Study, task: QuestionEvidence, answer: Answer) -> 
     for point, row in rows.items():
         each = candidates.create_candidate(study, task, answer.goal, row)
         each = _set_state_from_search(each, search, name_of.get(point))
-        used = verdict.runs.get(name_of.get(point, ""), each.runs)
-        if each.state == State.COMPARED and each.runs > used:
+        ended = row.runs + (row.runs_diverged or 0)
+        if each.state == State.COMPARED and ended > verdict.runs.get(name_of.get(point, ""), ended):
             each = _judge_further_runs(study, task, answer, each)
         found.append(each)
     known = [each for each in found if each.has_value]
