@@ -147,7 +147,7 @@ def test_failed_repeats_of_a_decided_search_are_not_made_again(tmp_path: Path) -
 def test_no_view_compares_what_runs_rule_out_that_the_search_did_not_need(
     is_best: bool, tmp_path: Path
 ) -> None:
-    """Most runs of a configuration diverged, all of them after the ones that the search used."""
+    """Most runs of a configuration diverged, all of them after the runs that the search used."""
     planned = planned_of()
     runs = runs_of(planned, tmp_path, lambda _: True)
     (_, search) = study_of(planned, runs).searches[0]
@@ -176,7 +176,7 @@ def test_no_view_compares_what_runs_rule_out_that_the_search_did_not_need(
 
 
 def test_no_further_runs_are_expected_of_a_best_that_is_out(tmp_path: Path) -> None:
-    """Two of its six runs diverged, both after those that the search used; it has twenty."""
+    """Two of its six runs diverged, both after the runs that the search used."""
     planned = planned_of()
     runs = runs_of(planned, tmp_path, lambda run: run.spec.repeat <= 6)
     (_, search) = study_of(planned, runs).searches[0]
