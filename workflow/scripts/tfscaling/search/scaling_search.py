@@ -127,9 +127,9 @@ def _find_runs_against_best(
 ) -> dict[str, NewRuns]:
     """Return name of the best candidate → its unused runs, if a further one is a miss; else {}.
 
-    Further runs are existing runs that no round has proposed. They were made for another purpose, such as
-    the repeats of a grid. A miss is a run that diverged, or missed the target or a limit. Further
-    runs out of memory count if they rule the candidate out.
+    Further runs are existing runs that no round has proposed. They were made for another purpose,
+    such as the repeats of a grid. A miss is a run that diverged, or missed the target or a limit.
+    Further runs out of memory count if they rule the candidate out.
 
     Args:
         problem: The question.
