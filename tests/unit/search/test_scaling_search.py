@@ -227,7 +227,7 @@ def test_a_round_at_most_doubles_the_runs_of_one_that_may_miss_the_target() -> N
 
 @pytest.mark.parametrize("cause", ["diverged", "out of memory", "limit"])
 def test_further_runs_of_the_best_can_rule_it_out(cause: str, dice: random.Random) -> None:
-    """Runs exist that the search does not need, such as a grid's; those of `a` missed."""
+    """There are runs that the search does not need; such runs of `a` missed."""
     limits = {COST: Limit(at_most=1.0)} if cause == "limit" else {}
     settings, used = Search(repeats_max=40), KEPT_RUNS if limits else LEADER_RUNS
     later = dice.randint(used, settings.repeats_max - used)
@@ -258,7 +258,7 @@ def test_further_runs_of_the_best_can_rule_it_out(cause: str, dice: random.Rando
 
 @pytest.mark.parametrize("goal", [TIME, TO_TARGET])
 def test_one_further_run_that_misses_leaves_the_answer_open(goal: str, dice: random.Random) -> None:
-    """The rule is that of rounds: it gets no more runs, and may still be the best."""
+    """As after a miss in a round, it gets no more runs, and may still be the best."""
     times_s: list[float | None] = [50.0 + n / 10 for n in range(RUNS)]
     others = [steady(f"b{n}", 100.0 + 20 * n) for n in range(3)]
     used = decide([candidate("a", *times_s), *others], goal=goal).runs["a"]
