@@ -23,8 +23,9 @@ from msgspec.structs import replace
 from tfscaling.datasets.catalogue import DATASETS
 from tfscaling.launch.launchers import LAUNCHERS
 from tfscaling.page.plot_registry import PLOTS
+from tfscaling.record import attempts, run_record
 from tfscaling.record import events as rank_events_file
-from tfscaling.record import run_record
+from tfscaling.record.attempts import Cause, FailureReport
 from tfscaling.record.events import Event, EventName
 from tfscaling.record.metrics import METRICS
 from tfscaling.record.rank_report import Epoch
@@ -185,6 +186,15 @@ def write_failure(folder: Path, planned: PlannedRun, **cause: Any) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     content = {"axes": planned.spec.axes, "attempt": 1, "cause": {**usual, **cause}}
     path.write_text(json.dumps(content))
+
+
+def write_failed_attempt(run: PlannedRun, folder: Path, number: int, **report: Any) -> None:
+    """Write an attempt at a run that failed after half an hour, below the folder of all runs."""
+    path = attempts.attempt_folder(folder / run.spec.path, number)
+    path.mkdir(parents=True)
+    cause = Cause(kind="time_limit", message="x")
+    usual = {"axes": run.spec.axes, "attempt": number, "cause": cause, "wall_time_s": 1800.0}
+    attempts.write_failure(path, FailureReport(**{**usual, **report}))
 
 
 def run_python(code: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -130,7 +130,6 @@ def test_steps_of_a_program_are_split_by_its_steps_on_one_replica(dice: random.R
     [
         {"per_replica_batch_size": 1},
         {"throughput_examples_per_s": 10.0},  # the program divides its batch
-        {"tasks_per_node": "2"},  # two ranks share a node's CPUs
         {"repeat": 99},
         {"step_time_s": math.nan},
         {"status": "failed"},
@@ -141,6 +140,20 @@ def test_without_a_run_of_the_same_work_on_one_replica_nothing_is_estimated(
     dice: random.Random, changed: dict[str, Any]
 ) -> None:
     assert "estimated" not in [*estimated(dice, **changed)["method"]]
+
+
+def test_ranks_that_share_the_cpus_of_a_node_are_not_compared_with_one_that_has_them(
+    dice: random.Random,
+) -> None:
+    study = program_study(dice)
+    table, planned = study.runs, []
+    table.loc[table["nodes"] == 1, "tasks_per_node"] = "2"
+    for run in study.manifest.runs:
+        tasks = 2 if run.spec.point.nodes == 1 else 1
+        point = replace(run.spec.point, tasks_per_node=tasks)
+        planned.append(replace(run, spec=replace(run.spec, point=point)))
+    changed = Study(study.comparison, table, replace(study.manifest, runs=tuple(planned)))
+    assert bottlenecks.table(changed).empty
 
 
 def explained(study: Study, repeat: int) -> Study:

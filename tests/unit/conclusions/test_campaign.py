@@ -27,7 +27,7 @@ from tfscaling.conclusions.evidence import Study
 from tfscaling.estimation.intervals import RUNS_FOR_INTERVAL
 from tfscaling.study.config_types import Campaign, Question, Spot
 from tfscaling.tables.comparison import comparison_table
-from tfscaling.tables.display import format_value
+from tfscaling.tables.display import duration_text, format_value
 from tfscaling.tables.row_values import is_known
 from tfscaling.tables.table_files import to_rows
 
@@ -155,7 +155,9 @@ def test_table_page_and_headline_agree() -> None:
     (shown,) = headline.table(made).to_dict("records")
     done = datetime.datetime.fromisoformat(found[2].done or "")
     said = f"7 trainings on 2 nodes, 2 at once: done on {done:%A %Y-%m-%d %H:%M}"
-    assert said in shown["sure"]
+    ends = map(datetime.datetime.fromisoformat, (found[2].done_low or "", found[2].done_high or ""))
+    interval = " to ".join(f"{end:%A %Y-%m-%d %H:%M}" for end in ends)
+    assert f"{said} (90%: {interval}), " in shown["sure"]
     page = base.CONCLUSIONS["campaign"].page(campaign.table(made), made)
     for row in found.values():
         for moment in (row.done, row.done_low, row.done_high):
@@ -205,6 +207,8 @@ def test_the_sentence_has_the_cost_or_else_the_node_hours(price: float | None) -
     usd = "0 (0–0)" if price == 0 else ends.cost_text
     said = f"{ends.node_hours_text} node-hours" if price is None else f"{usd} US dollars"
     assert f"), {said}" in str(ends) and str(ends) in shown["sure"]
+    interval = " to ".join(map(duration_text, (ends.duration_s_low, ends.duration_s_high)))
+    assert f"done after {duration_text(ends.duration_s)} (90%: {interval}), " in str(ends)
     assert ("node-hours" in str(ends)) == (price is None) != is_known(ends.cost_usd)
     assert not is_known(never_ends.cost_usd) and not is_known(never_ends.cost_usd_low)
     assert "hours" not in str(never_ends).partition("(")[0]

@@ -25,6 +25,7 @@ from tfscaling.study.config_types import Recipe
 from tfscaling.study.manifest import Manifest
 from tfscaling.tables import published_results, runs_table
 from tfscaling.tables.comparison import comparison_table
+from tfscaling.tables.display import MISSING
 from tfscaling.tables.published_results import PublishedPoint, PublishedResult
 from tfscaling.train.strategies import STRATEGIES
 
@@ -65,6 +66,8 @@ def test_one_row_for_each_published_point_measured_or_not(tmp_path: Path) -> Non
     ]
     assert found[2]["execution_time_s"] == 40.0
     assert found[2]["execution_time_ratio"] == 0.5
+    shown = published_values.as_text(pd.DataFrame(found)).cells["execution_time_ratio"]
+    assert [*map(str, shown)] == [MISSING, MISSING, "0.500", "0.500"]
     assert pd.isna(found[0]["execution_time_s"]) and pd.isna(found[0]["execution_time_ratio"])
     assert {row["published_execution_time_s"] for row in found} == {80.0}
     assert {row["source"] for row in found} == {"a paper, p. 3"}

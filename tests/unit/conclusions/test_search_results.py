@@ -10,6 +10,7 @@ import generator
 import msgspec
 import pandas as pd
 import pytest
+import searched
 from builders import manifest_of, write_failure
 from searched import config_of, planned_of, runs_of, study_of
 from tfscaling.conclusions import decision, headline, next_steps, search_results
@@ -24,6 +25,7 @@ from tfscaling.record.run_states import RunState
 from tfscaling.search import study_searches
 from tfscaling.search.search_types import Reason
 from tfscaling.study.config_types import Question
+from tfscaling.study.manifest import PlannedRun
 from tfscaling.tables import runs_table
 from tfscaling.tables.comparison import comparison_table
 
@@ -50,6 +52,9 @@ def test_the_table_has_each_point_with_its_distance_and_cost(decided: Study) -> 
     heads = [*search_results.as_text(table).cells]
     assert {"runs", "chance to be better"} <= {*heads}
     assert not {"short runs", "complete runs", "limits"} & {*heads}
+    cells = search_results.as_text(table).cells
+    assert [*map(str, cells["runs"])] == [str(runs) for runs in table["runs"]]
+    assert [*map(str, cells["node_hours"])] == [f"{hours:.4f}" for hours in table["node_hours"]]
     on_gpus = table.assign(gpus_per_node=2 * (table["nodes"] > 1))
     on_gpus["devices"] = on_gpus["gpus_per_node"].map(lambda gpus: "GPU" if gpus else "CPU")
     assert set(search_results.as_text(on_gpus).cells["devices"]) == {"2 GPUs", "CPU"}
@@ -83,6 +88,28 @@ def test_an_undecided_one_names_what_comes_next(decided: Study) -> None:
     assert choice["support"] == INCONCLUSIVE
     assert search_results.table(study)["place"].tolist()[0] == TAKEN
     assert next_steps.table(study)["runs"].tolist()[0] > 0
+
+
+def test_an_undecided_end_says_with_which_indifference_the_runs_decide(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def time_s(run: PlannedRun) -> float:
+        point = run.spec.point
+        usual_s = searched.TIMES_S[point.platform, point.nodes]
+        return usual_s * (1 + 0.15 * (-1) ** (run.spec.repeat + point.nodes // 2))
+
+    monkeypatch.setattr(searched, "time_s", time_s)
+    planned = planned_of({"repeats_max": 6}, indifference=0.01)
+    runs = runs_of(planned, tmp_path, lambda run: run.spec.repeat <= 6)
+    study = study_of(planned, runs)
+    (step,) = next_steps.table(study).to_dict("records")
+    assert (step["kind"], step["runs"]) == ("undecided search", 0)
+    bounds = {*search_results.table(study)["bound"]}
+    assert bounds == {study.searches[0][1].decision.bound} and 0 < min(bounds) < 1
+    found = re.search(r"`indifference` of (0\.\d+),", step["text"])
+    assert found, step["text"]
+    enough = planned_of({"repeats_max": 6}, indifference=float(found[1]))
+    assert choice_of(study_of(enough, runs_of(enough, tmp_path)))["is_decided"]
 
 
 def test_points_without_runs_are_named_and_their_saving_is_a_least_one(tmp_path: Path) -> None:

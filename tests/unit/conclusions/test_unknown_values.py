@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import changed, manifest_of, raw_config, write_record
+from builders import changed, manifest_of, raw_config, write_failed_attempt, write_record
 from measured import around, measured
 from msgspec.structs import replace
 from tfscaling.conclusions import decision, headline
@@ -16,12 +16,10 @@ from tfscaling.conclusions.answers.answer_types import Answer
 from tfscaling.conclusions.answers.candidate_types import Candidate, State
 from tfscaling.conclusions.evidence import Study
 from tfscaling.estimation.samples import INCONCLUSIVE, NOT_COMPARED, SUPPORTED
-from tfscaling.record import attempts
-from tfscaling.record.attempts import Cause, FailureReport
 from tfscaling.record.rank_report import Epoch
 from tfscaling.study import config_validation
 from tfscaling.study.config_types import Limit, Question
-from tfscaling.study.manifest import Manifest, PlannedRun
+from tfscaling.study.manifest import Manifest
 from tfscaling.tables import runs_table
 from tfscaling.tables.comparison import comparison_table
 
@@ -203,15 +201,7 @@ def write_attempts(planned: Manifest, folder: Path, failed: int) -> None:
             with changed(path) as record:
                 record |= {"attempt": failed + 1}
             for number in range(1, failed + 1):
-                _write_failed_attempt(run, folder, number)
-
-
-def _write_failed_attempt(run: PlannedRun, folder: Path, number: int) -> None:
-    path = attempts.attempt_folder(folder / run.spec.path, number)
-    path.mkdir(parents=True)
-    cause = Cause(kind="rank_died", message="x")
-    report = FailureReport(axes=run.spec.axes, attempt=number, cause=cause, wall_time_s=LOST_S)
-    attempts.write_failure(path, report)
+                write_failed_attempt(run, folder, number, wall_time_s=LOST_S)
 
 
 @pytest.mark.parametrize(("goal", "gpus"), [("node_hours", 0), ("core_hours", 0), ("gpu_hours", 2)])

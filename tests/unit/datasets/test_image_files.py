@@ -19,21 +19,25 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def context(folder: Path, batch: int, workers: int = 1, worker: int = 0) -> PipelineContext:
+    """What a worker with one replica gets; all replicas have this batch."""
+    return PipelineContext(
+        workers=workers,
+        worker=worker,
+        replicas=workers,
+        per_replica_batch_size=batch,
+        per_worker_batch_size=batch,
+        global_batch_size=workers * batch,
+        seed=1,
+        folder=folder,
+    )
+
+
 def test_workers_share_out_the_images_of_all_files(folder: Path) -> None:
     assert len(list(folder.iterdir())) == 8
     labels: Counter[int] = Counter()
     for worker in (0, 1):
-        context = PipelineContext(
-            workers=2,
-            worker=worker,
-            replicas=2,
-            per_replica_batch_size=3,
-            per_worker_batch_size=3,
-            global_batch_size=6,
-            seed=1,
-            folder=folder,
-        )
-        train, test = image_files.data(context)
+        train, test = image_files.data(context(folder, 3, workers=2, worker=worker))
         batches = list(train.as_numpy_iterator())
         assert [len(labels) for _, labels in batches] == [3, 1]
         for images, of_images in batches:
@@ -42,6 +46,14 @@ def test_workers_share_out_the_images_of_all_files(folder: Path) -> None:
             labels.update(of_images.tolist())
         assert sum(len(of_images) for _, of_images in test) == 2
     assert labels == Counter([0, 1, 1, 2, 2, 3, 3, 4])
+
+
+def test_each_epoch_has_the_training_images_in_another_order(folder: Path) -> None:
+    """The test images have one order, and are cropped in their centre."""
+    train, test = image_files.data(context(folder, 8))
+    orders = [[tuple(next(iter(part))[1].numpy()) for _ in range(5)] for part in (train, test)]
+    assert len({*orders[0]}) > 1 == len({*orders[1]})
+    assert len({next(iter(test))[0].numpy().tobytes() for _ in range(2)}) == 1
 
 
 def test_no_image_of_the_training_is_in_the_test(

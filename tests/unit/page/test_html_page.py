@@ -205,6 +205,14 @@ def test_rows_are_chosen_by_axes_and_verdicts_with_few_values() -> None:
     assert choices(table) == ["nodes", "status"]  # one value or as many as rows: no choice
 
 
+def test_columns_with_many_values_are_searched_instead() -> None:
+    most = page_tables.CHOICES_MAX
+    assert most == 24
+    for count, expected in ((most, ["nodes"]), (most + 1, [])):
+        values = [str(number) for number in range(count)]
+        assert choices(table_of(nodes=[*values, values[0]])) == expected
+
+
 def test_words_are_marked_only_where_they_judge() -> None:
     table = table_of(status=["ok", "failed", "incomplete"], platform=["failed", "b", "c"])
     status, platform = table.columns

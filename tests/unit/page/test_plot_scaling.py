@@ -43,6 +43,17 @@ def test_execution_times_are_drawn_over_the_nodes_with_the_ideal_of_the_first() 
     assert [text.get_text() for text in axes.get_xticklabels()] == ["2", "4"]
 
 
+def test_the_ideal_divides_the_training_time_alone() -> None:
+    """The first configuration's start-up of 20 s stays."""
+    points = [
+        point(2, execution_time_s=50.0, train_time_s=30.0),
+        point(4, execution_time_s=37.0, train_time_s=16.0),
+        point(6, execution_time_s=34.0, train_time_s=12.0),
+    ]
+    (axes,) = plot_scaling.execution_time(tables_of(*points), "T").axes
+    assert thin_lines(axes) == [[(2, 50.0), (4, 35.0), (6, 30.0)]]
+
+
 def test_published_times_are_hollow_in_the_same_colour_even_where_nothing_was_measured() -> None:
     points = [point(1, published_execution_time_s=50.0), failed(2, published_execution_time_s=30.0)]
     figure = plot_scaling.execution_time(tables_of(*points), "T")

@@ -54,6 +54,15 @@ def test_a_wall_clock_that_is_set_after_the_start_changes_neither_time_nor_offse
     assert is_off(Offset(*map(float, offset.split())), 0.0)
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_clock_may_be_off_by_a_day_at_most(sign: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 1e9
+    monkeypatch.setattr(clock, "now", lambda: now_s)
+    day_s = sign * 86_400.0
+    assert clock.measure_offset(lambda: now_s + day_s) == Offset(day_s, 0.0)
+    assert clock.measure_offset(lambda: now_s + day_s * 1.0001) is None
+
+
 @pytest.mark.parametrize("shift_s", [1e7, -1e7, float("nan"), float("inf")])
 def test_a_time_that_no_clock_has_is_not_believed(shift_s: float) -> None:
     assert clock.measure_offset(lambda: clock.now() + shift_s) is None

@@ -299,6 +299,13 @@ def test_a_global_batch_beyond_the_examples_is_excluded_with_the_reason(
         assert f" {total} examples " in left_out.reason and left_out.reason.endswith(whose)
 
 
+@pytest.mark.parametrize("more", [0, 1, 40])
+def test_validation_examples_leave_none_of_a_small_dataset(more: int) -> None:
+    held_out = (("recipes", "weak", "validation_examples"), 150 + more)
+    message = refused(with_examples, {"mnist": 150}, held_out, blocks(block(nodes=[1], repeats=1)))
+    assert message.endswith("exceeds the training examples of mnist less validation_examples, 0")
+
+
 def test_names_that_are_too_long_together_for_a_folder_are_refused() -> None:
     minimal = raw_config()
     platform, recipe = minimal["platforms"]["cluster"], minimal["recipes"]["weak"]

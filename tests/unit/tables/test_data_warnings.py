@@ -315,6 +315,18 @@ def test_the_order_of_a_few_runs_is_no_warning(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize(("nodes", "is_rare"), [([1, 2], True), ([1], False)])
+def test_an_order_that_is_rare_in_both_directions_together_is_a_warning(
+    nodes: list[int], is_rare: bool, tmp_path: Path
+) -> None:
+    """Orders of four runs and of two are both rising, or both falling, by chance once in 24."""
+    config = config_of(repeats=2, nodes=[1, 2, 4, 8])
+    comparison, runs = frames(written(config, tmp_path, in_order_of_nodes), tmp_path)
+    some = runs[(runs["repeat"] == 1) | runs["nodes"].isin(nodes)]
+    found = {each.kind for each in data_warnings.find_warnings(comparison, some)}
+    assert ("ordered_starts" in found) == is_rare
+
+
 def test_runs_that_diverged_are_a_serious_warning(tmp_path: Path) -> None:
     planned = written(config_of(), tmp_path)
     comparison, runs = frames(planned, tmp_path)

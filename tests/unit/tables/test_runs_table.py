@@ -9,17 +9,25 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from builders import DIVERGENCE, changed, manifest_of, raw_config, write_failure, write_record
+from builders import (
+    DIVERGENCE,
+    changed,
+    manifest_of,
+    raw_config,
+    write_failed_attempt,
+    write_failure,
+    write_record,
+)
 from generator import write_dataset_facts
 from msgspec.structs import replace
 from rows import planned_of, point, rows_of, tables_of, write_all
 from tfscaling.record import attempts, metrics
-from tfscaling.record.attempts import Cause, FailureReport
+from tfscaling.record.attempts import Cause
 from tfscaling.record.metrics import METRICS
 from tfscaling.record.run_states import RunState
 from tfscaling.study import config_validation
 from tfscaling.study.config_types import AXES
-from tfscaling.study.manifest import Manifest, PlannedRun
+from tfscaling.study.manifest import Manifest
 from tfscaling.tables import run_measurements, runs_table, table_files
 from tfscaling.tables.row_types import RunRow
 
@@ -198,15 +206,6 @@ def test_a_run_that_diverged_is_a_row_without_metrics_but_with_its_machines(tmp_
     assert Path(row["record"]).is_file() and row["wall_time_s"] > 0
 
 
-def attempt_failed(run: PlannedRun, folder: Path, number: int, **report: Any) -> None:
-    """An attempt at a run that failed after half an hour."""
-    path = attempts.attempt_folder(folder / run.spec.path, number)
-    path.mkdir(parents=True)
-    cause = Cause(kind="time_limit", message="x")
-    usual = {"axes": run.spec.axes, "attempt": number, "cause": cause, "wall_time_s": 1800.0}
-    attempts.write_failure(path, FailureReport(**{**usual, **report}))
-
-
 def priced_with_attempts(folder: Path, **resumed: Any) -> dict[str, Any]:
     """A run of 36 s at one dollar an hour, in the fourth attempt; the row of its table.
 
@@ -218,9 +217,9 @@ def priced_with_attempts(folder: Path, **resumed: Any) -> dict[str, Any]:
     run = manifest_of(config_validation.convert_to_types(raw)).runs[0]
     with changed(write_record(folder, run, 36.0)) as record:
         record |= {"attempt": 4, **({"resumed": resumed} if resumed else {})}
-    attempt_failed(run, folder, 1)
-    attempt_failed(run, folder, 2)
-    attempt_failed(run, folder, 3, cause=Cause(kind="cancelled", message="x"))
+    write_failed_attempt(run, folder, 1)
+    write_failed_attempt(run, folder, 2)
+    write_failed_attempt(run, folder, 3, cause=Cause(kind="cancelled", message="x"))
     return rows_of(runs_table.run_tables([run], folder)[0])[0]
 
 
@@ -252,7 +251,7 @@ def test_hours_of_cores_and_gpus_are_of_all_nodes_and_attempts(
         record |= {"attempt": 2}
         job = {"cpus_allocated": allocated} if allocated else {}
         record["environment"]["slurm_job"] = job
-    attempt_failed(run, tmp_path, 1)
+    write_failed_attempt(run, tmp_path, 1)
     (row,) = rows_of(runs_of(planned, tmp_path))
     hours = (36.0 + row["lost_time_s"]) / 3600
     assert row["core_hours"] == pytest.approx(hours * (int(allocated or 0) or 8 * nodes))
@@ -293,7 +292,7 @@ def test_costs_and_hours_are_by_their_documented_formulas(
             {"epoch": 1, "loss": 1.0, "accuracy": 0.9, "duration_s": 2.0, "test_accuracy": 0.9}
         ]
     for number in range(1, failed + 1):
-        attempt_failed(run, tmp_path, number)
+        write_failed_attempt(run, tmp_path, number)
     table = runs_of(planned, tmp_path)
     (row,) = rows_of(table)
     assert row["lost_time_s"] == 1800.0 * failed and row["time_to_target_s"] > 0
@@ -309,7 +308,7 @@ def test_node_hours_have_failed_attempts_without_a_price(tmp_path: Path, nodes: 
     (run,) = planned.runs
     with changed(write_record(tmp_path, run, 36.0)) as record:
         record |= {"attempt": 2}
-    attempt_failed(run, tmp_path, 1)
+    write_failed_attempt(run, tmp_path, 1)
     (row,) = rows_of(runs_of(planned, tmp_path))
     assert row["node_hours"] == pytest.approx(nodes * (36.0 + row["lost_time_s"]) / 3600)
     assert row["lost_time_s"] > 0 and pd.isna(row["cost_usd"])

@@ -452,3 +452,29 @@ def test_a_model_is_evaluated_between_epochs_as_it_would_be_after_them(
 def test_a_dataset_smaller_than_the_global_batch_is_refused() -> None:
     with pytest.raises(ValueError, match="87 .* batch of 88"):
         make_trainer(batch=88)
+
+
+@pytest.mark.parametrize(("replicas", "size"), [(1, 3), (2, None)])
+def test_on_several_replicas_no_lookup_knows_the_number_of_examples(
+    replicas: int, size: int | None
+) -> None:
+    """So lookups of equal examples are not taken for the same lookup on all replicas."""
+    seen: list[int | None] = []
+
+    class Words(keras.layers.Embedding):
+        def call(self, words: Any) -> Any:
+            seen.append(words.shape[0])
+            return super().call(words)
+
+    def build() -> Any:
+        layers = [keras.Input((8, 8), dtype="uint8"), Words(256, 2), keras.layers.Flatten()]
+        return keras.Sequential([*layers, keras.layers.Dense(10)])
+
+    trainer = ArrayTrainer(
+        tf.distribute.OneDeviceStrategy("CPU:0"), build, synthetic_arrays(), training_spec(3)
+    )
+    trainer.replicas = replicas
+    seen.clear()
+    batch = tf.TensorSpec((3, 8, 8), tf.uint8), tf.TensorSpec((3,), tf.uint8)
+    tf.function(trainer.compute_on).get_concrete_function(batch, None)
+    assert seen and {*seen} == {size}

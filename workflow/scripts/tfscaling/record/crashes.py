@@ -344,7 +344,7 @@ def mask_secrets(text: str, secrets: Set[str]) -> str:
     for value in sorted(secrets, key=len, reverse=True):  # one may contain another
         if len(value) >= _SECRET_LENGTH_MIN:
             text = text.replace(value, "***")
-            longest = min(len(value) - 1, len(text))
+            longest = min(len(value), len(text))
             begins = (value[:end] for end in range(longest, _SECRET_LENGTH_MIN - 1, -1))
             if begin := next((begin for begin in begins if text.endswith(begin)), ""):
                 text = text.removesuffix(begin) + "***"
