@@ -93,6 +93,7 @@ def test_each_job_had_exactly_the_geometry_asked_for(swept: tuple[Project, int, 
             assert len(hosts) == nodes and {*hosts.values()} == {tasks}
             assert all(host.startswith(platform) for host in hosts)
             job = record["environment"]["slurm_job"]
+            assert record["environment"]["slurm_settings"]["TaskPlugin"].startswith("task/")
             assert (job["partition"], int(job["nodes_allocated"])) == (platform, nodes)
             assert int(job["cpus_allocated"]) == (CPUS if platform == "cpu" else 2) * nodes
             gpus = record["axes"]["gpus_per_node"]

@@ -168,6 +168,15 @@ def test_a_slurm_that_does_not_answer_loses_no_run(
     assert slurm_job.relevant_settings({"SLURM_JOB_ID": "12"}) is None
 
 
+def test_a_record_has_the_settings_that_concern_measurements(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = "echo 'TaskPlugin              = task/affinity,task/cgroup'; echo 'MpiDefault = pmix'"
+    scontrol(tmp_path, f"{shown}; echo 'SlurmUser = slurm(64030)'", monkeypatch)
+    found = slurm_job.relevant_settings({"SLURM_JOB_ID": "12"})
+    assert found == {"TaskPlugin": "task/affinity,task/cgroup", "MpiDefault": "pmix"}
+
+
 def test_outside_slurm_there_is_no_job() -> None:
     assert slurm_job.describe_job({}) is None
     assert slurm_job.relevant_settings({}) is None

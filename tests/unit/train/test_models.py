@@ -51,6 +51,8 @@ def test_each_model_is_described_and_its_dataset_is_known(name: str) -> None:
     assert MODELS[name].description
     dataset = MODELS[name].dataset
     assert dataset in DATASETS or user_code.is_pipeline(dataset)
+    if dataset in DATASETS:
+        assert MODELS[name].image_shape == DATASETS[dataset].image_shape
 
 
 CONVOLUTION, DENSE = 2 * 26 * 26 * 9 * 4, 2 * 26 * 26 * 4 * 10

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from strategy_rank import GLOBAL_BATCH, PARAMETERS, TRAIN_EXAMPLES, synthetic_arrays
 
@@ -52,3 +53,15 @@ def test_servers_and_workers_end_when_the_coordinator_has_ended(
     assert others == [
         {"job": job, "ended_well": True} for job in ("ps", "worker", "worker")
     ]  # fmt: skip
+
+
+def test_synchronous_updates_train_the_model_of_one_device(trainings: Trainings) -> None:
+    (alone,), (chief, *_) = trainings["single"], trainings["synchronous_parameter_server"]
+    for losses in ("epochs", "test"):
+        np.testing.assert_allclose(chief[losses], alone[losses], rtol=1e-4)
+
+
+def test_asynchronous_updates_reduce_the_loss(trainings: Trainings) -> None:
+    first_loss, _ = trainings["single"][0]["epochs"][0]
+    loss, _ = trainings["parameter_server"][0]["test"]
+    assert loss < first_loss
