@@ -54,7 +54,8 @@ def test_the_table_has_each_point_with_its_distance_and_cost(decided: Study) -> 
     assert not {"short runs", "complete runs", "limits"} & {*heads}
     cells = search_results.as_text(table).cells
     assert [*map(str, cells["runs"])] == [str(runs) for runs in table["runs"]]
-    assert [*map(str, cells["node_hours"])] == [f"{hours:.4f}" for hours in table["node_hours"]]
+    for name in ("node_hours", "cost_usd"):
+        assert [*map(str, cells[name])] == [f"{value:.4f}" for value in table[name]]
     on_gpus = table.assign(gpus_per_node=2 * (table["nodes"] > 1))
     on_gpus["devices"] = on_gpus["gpus_per_node"].map(lambda gpus: "GPU" if gpus else "CPU")
     assert set(search_results.as_text(on_gpus).cells["devices"]) == {"2 GPUs", "CPU"}
@@ -250,6 +251,9 @@ def test_short_runs_name_nothing_before_a_complete_run(tmp_path: Path) -> None:
     heads = [*search_results.as_text(table).cells]
     assert {"short runs", "complete runs"} <= {*heads}
     assert not {"runs", "short_runs", "limits"} & {*heads}
+    cells = search_results.as_text(table).cells
+    assert {*map(str, cells["short runs"])} == {"1"}
+    assert {*map(str, cells["complete runs"])} == {"0"}
     assert table["node_hours"].sum() < table["full_node_hours"].sum() / 6
     assert decision.table(study).empty and len(headline.table(study)) <= 1
     assert next_steps.table(study)["runs"].tolist()[0] > 0
