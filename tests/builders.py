@@ -188,12 +188,15 @@ def write_failure(folder: Path, planned: PlannedRun, **cause: Any) -> None:
     path.write_text(json.dumps(content))
 
 
-def write_failed_attempt(run: PlannedRun, folder: Path, number: int, **report: Any) -> None:
-    """Write an attempt at a run that failed after half an hour, below the folder of all runs."""
-    path = attempts.attempt_folder(folder / run.spec.path, number)
+def write_failed_attempt(folder: Path, planned: PlannedRun, number: int, **report: Any) -> None:
+    """Write the failure report of an attempt at a run, below the folder of all runs.
+
+    The attempt took half an hour, unless `report` says otherwise.
+    """
+    path = attempts.attempt_folder(folder / planned.spec.path, number)
     path.mkdir(parents=True)
     cause = Cause(kind="time_limit", message="x")
-    usual = {"axes": run.spec.axes, "attempt": number, "cause": cause, "wall_time_s": 1800.0}
+    usual = {"axes": planned.spec.axes, "attempt": number, "cause": cause, "wall_time_s": 1800.0}
     attempts.write_failure(path, FailureReport(**{**usual, **report}))
 
 

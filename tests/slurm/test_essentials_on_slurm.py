@@ -93,13 +93,17 @@ def test_each_job_had_exactly_the_geometry_asked_for(swept: tuple[Project, int, 
             assert len(hosts) == nodes and {*hosts.values()} == {tasks}
             assert all(host.startswith(platform) for host in hosts)
             job = record["environment"]["slurm_job"]
-            assert record["environment"]["slurm_settings"]["TaskPlugin"].startswith("task/")
             assert (job["partition"], int(job["nodes_allocated"])) == (platform, nodes)
             assert int(job["cpus_allocated"]) == (CPUS if platform == "cpu" else 2) * nodes
             gpus = record["axes"]["gpus_per_node"]
             assert gpus == (2 if platform == "gpu" else 0)
             assert {rank["gpus_given"] for rank in record["ranks"]} == {gpus or None}
             assert str(job.get("tres_per_node", "gpu:0")).endswith(f"gpu:{gpus}")
+
+
+def test_a_record_has_the_settings_of_its_slurm(swept: tuple[Project, int, str]) -> None:
+    settings = run_of(swept[0], "quick")["environment"]["slurm_settings"]
+    assert settings["SLURM_VERSION"] and settings["ProctrackType"] == "proctrack/linuxproc"
 
 
 def test_runs_enter_the_queue_in_the_random_order_that_the_seed_gives(

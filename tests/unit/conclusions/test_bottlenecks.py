@@ -142,18 +142,20 @@ def test_without_a_run_of_the_same_work_on_one_replica_nothing_is_estimated(
     assert "estimated" not in [*estimated(dice, **changed)["method"]]
 
 
-def test_ranks_that_share_the_cpus_of_a_node_are_not_compared_with_one_that_has_them(
-    dice: random.Random,
+@pytest.mark.parametrize(("tasks", "is_empty"), [(1, True), (2, False)])
+def test_replicas_are_compared_only_with_equal_numbers_of_tasks_per_node(
+    tasks: int, is_empty: bool, dice: random.Random
 ) -> None:
+    """Two tasks on the one node; `tasks` on each of the several: tasks share a node's CPUs."""
     study = program_study(dice)
     table, planned = study.runs, []
-    table.loc[table["nodes"] == 1, "tasks_per_node"] = "2"
     for run in study.manifest.runs:
-        tasks = 2 if run.spec.point.nodes == 1 else 1
-        point = replace(run.spec.point, tasks_per_node=tasks)
+        own = 2 if run.spec.point.nodes == 1 else tasks
+        table.loc[table["nodes"] == run.spec.point.nodes, "tasks_per_node"] = str(own)
+        point = replace(run.spec.point, tasks_per_node=own)
         planned.append(replace(run, spec=replace(run.spec, point=point)))
     changed = Study(study.comparison, table, replace(study.manifest, runs=tuple(planned)))
-    assert bottlenecks.table(changed).empty
+    assert bottlenecks.table(changed).empty is is_empty
 
 
 def explained(study: Study, repeat: int) -> Study:

@@ -201,7 +201,7 @@ def write_attempts(planned: Manifest, folder: Path, failed: int) -> None:
             with changed(path) as record:
                 record |= {"attempt": failed + 1}
             for number in range(1, failed + 1):
-                write_failed_attempt(run, folder, number, wall_time_s=LOST_S)
+                write_failed_attempt(folder, run, number, wall_time_s=LOST_S)
 
 
 @pytest.mark.parametrize(("goal", "gpus"), [("node_hours", 0), ("core_hours", 0), ("gpu_hours", 2)])

@@ -48,11 +48,13 @@ def test_workers_share_out_the_images_of_all_files(folder: Path) -> None:
     assert labels == Counter([0, 1, 1, 2, 2, 3, 3, 4])
 
 
-def test_each_epoch_has_the_training_images_in_another_order(folder: Path) -> None:
-    """The test images have one order, and are cropped in their centre."""
+def test_only_training_images_are_shuffled_anew_for_each_epoch(folder: Path) -> None:
+    """The seed gives their orders; the pixels of test images are equal in each epoch."""
     train, test = image_files.data(context(folder, 8))
     orders = [[tuple(next(iter(part))[1].numpy()) for _ in range(5)] for part in (train, test)]
     assert len({*orders[0]}) > 1 == len({*orders[1]})
+    again, _ = image_files.data(context(folder, 8))
+    assert [tuple(next(iter(again))[1].numpy()) for _ in range(5)] == orders[0]
     assert len({next(iter(test))[0].numpy().tobytes() for _ in range(2)}) == 1
 
 

@@ -205,7 +205,7 @@ def test_rows_are_chosen_by_axes_and_verdicts_with_few_values() -> None:
     assert choices(table) == ["nodes", "status"]  # one value or as many as rows: no choice
 
 
-def test_columns_with_many_values_are_searched_instead() -> None:
+def test_columns_with_more_than_24_values_are_no_choice() -> None:
     most = page_tables.CHOICES_MAX
     assert most == 24
     for count, expected in ((most, ["nodes"]), (most + 1, [])):

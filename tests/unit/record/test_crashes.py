@@ -300,6 +300,10 @@ def test_a_secret_of_several_lines_and_a_cut_one_are_masked(dice: random.Random)
         assert masked == "refused: *** *** ***, again ***", masked
 
 
+def test_a_secret_that_appears_when_it_is_masked_is_masked_again() -> None:
+    assert crashes.mask_secrets("***abcdabcd", {"***abcd"}) == "***"
+
+
 #: Words of a program or lines of `setup` with VALUE as a secret, or not.
 GIVEN = [
     (["--password=VALUE"], [], True), (["-x", "--api-key", "VALUE"], [], True),

@@ -1,10 +1,11 @@
-"""What the console says of the runs that do not count."""
+"""What the console says of runs that failed, were cancelled or are missing."""
 
 from __future__ import annotations
 
 import random
 
 import pandas as pd
+import pytest
 from tfscaling.record.run_states import RunState
 from tfscaling.stages.write_tables import RUNS_LISTED, summary_lines
 from tfscaling.study.config_types import AXES
@@ -38,8 +39,12 @@ def test_runs_that_were_stopped_or_are_missing_share_a_line(dice: random.Random)
     ]  # fmt: skip
 
 
-def test_failures_of_one_cause_beyond_the_first_ones_are_counted(dice: random.Random) -> None:
-    more = dice.randint(2, 40)
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [(1, "1 more run, with its reason"), (2, "2 more runs, with their reasons")],
+)
+def test_failures_of_one_cause_beyond_the_first_ones_are_counted(more: int, said: str) -> None:
     lines = summary_lines(table_of(*[(RunState.FAILED, "exit code 3")] * (RUNS_LISTED + more)))
     assert len(lines) == RUNS_LISTED + 2
-    assert lines[-1] == (f"failed: {more} more runs, with their reasons in runs.csv: exit code 3")
+    assert all(line.endswith(": exit code 3") for line in lines[1:-1])
+    assert lines[-1] == f"failed: {said} in runs.csv: exit code 3"

@@ -316,7 +316,7 @@ def test_the_order_of_a_few_runs_is_no_warning(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("nodes", "is_rare"), [([1, 2], True), ([1], False)])
-def test_an_order_that_is_rare_in_both_directions_together_is_a_warning(
+def test_starts_in_order_are_a_warning_if_they_are_rare_over_all_repeats(
     nodes: list[int], is_rare: bool, tmp_path: Path
 ) -> None:
     """Orders of four runs and of two are both rising, or both falling, by chance once in 24."""

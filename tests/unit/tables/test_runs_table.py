@@ -217,9 +217,9 @@ def priced_with_attempts(folder: Path, **resumed: Any) -> dict[str, Any]:
     run = manifest_of(config_validation.convert_to_types(raw)).runs[0]
     with changed(write_record(folder, run, 36.0)) as record:
         record |= {"attempt": 4, **({"resumed": resumed} if resumed else {})}
-    write_failed_attempt(run, folder, 1)
-    write_failed_attempt(run, folder, 2)
-    write_failed_attempt(run, folder, 3, cause=Cause(kind="cancelled", message="x"))
+    write_failed_attempt(folder, run, 1)
+    write_failed_attempt(folder, run, 2)
+    write_failed_attempt(folder, run, 3, cause=Cause(kind="cancelled", message="x"))
     return rows_of(runs_table.run_tables([run], folder)[0])[0]
 
 
@@ -251,7 +251,7 @@ def test_hours_of_cores_and_gpus_are_of_all_nodes_and_attempts(
         record |= {"attempt": 2}
         job = {"cpus_allocated": allocated} if allocated else {}
         record["environment"]["slurm_job"] = job
-    write_failed_attempt(run, tmp_path, 1)
+    write_failed_attempt(tmp_path, run, 1)
     (row,) = rows_of(runs_of(planned, tmp_path))
     hours = (36.0 + row["lost_time_s"]) / 3600
     assert row["core_hours"] == pytest.approx(hours * (int(allocated or 0) or 8 * nodes))
@@ -292,7 +292,7 @@ def test_costs_and_hours_are_by_their_documented_formulas(
             {"epoch": 1, "loss": 1.0, "accuracy": 0.9, "duration_s": 2.0, "test_accuracy": 0.9}
         ]
     for number in range(1, failed + 1):
-        write_failed_attempt(run, tmp_path, number)
+        write_failed_attempt(tmp_path, run, number)
     table = runs_of(planned, tmp_path)
     (row,) = rows_of(table)
     assert row["lost_time_s"] == 1800.0 * failed and row["time_to_target_s"] > 0
@@ -308,7 +308,7 @@ def test_node_hours_have_failed_attempts_without_a_price(tmp_path: Path, nodes: 
     (run,) = planned.runs
     with changed(write_record(tmp_path, run, 36.0)) as record:
         record |= {"attempt": 2}
-    write_failed_attempt(run, tmp_path, 1)
+    write_failed_attempt(tmp_path, run, 1)
     (row,) = rows_of(runs_of(planned, tmp_path))
     assert row["node_hours"] == pytest.approx(nodes * (36.0 + row["lost_time_s"]) / 3600)
     assert row["lost_time_s"] > 0 and pd.isna(row["cost_usd"])

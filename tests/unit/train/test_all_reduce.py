@@ -455,10 +455,10 @@ def test_a_dataset_smaller_than_the_global_batch_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("replicas", "size"), [(1, 3), (2, None)])
-def test_on_several_replicas_no_lookup_knows_the_number_of_examples(
+def test_lookups_know_the_number_of_examples_only_on_one_replica(
     replicas: int, size: int | None
 ) -> None:
-    """So lookups of equal examples are not taken for the same lookup on all replicas."""
+    """On several, lookups of equal examples must not pass for lookups of positions."""
     seen: list[int | None] = []
 
     class Words(keras.layers.Embedding):

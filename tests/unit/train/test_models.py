@@ -47,7 +47,7 @@ def test_shapes_parameters_and_logits(
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_each_model_is_described_and_its_dataset_is_known(name: str) -> None:
+def test_each_model_has_a_description_and_a_dataset_of_its_shape(name: str) -> None:
     assert MODELS[name].description
     dataset = MODELS[name].dataset
     assert dataset in DATASETS or user_code.is_pipeline(dataset)

@@ -55,13 +55,12 @@ def test_servers_and_workers_end_when_the_coordinator_has_ended(
     ]  # fmt: skip
 
 
-def test_synchronous_updates_train_the_model_of_one_device(trainings: Trainings) -> None:
+def test_synchronous_updates_give_the_losses_of_one_device(trainings: Trainings) -> None:
     (alone,), (chief, *_) = trainings["single"], trainings["synchronous_parameter_server"]
-    for losses in ("epochs", "test"):
-        np.testing.assert_allclose(chief[losses], alone[losses], rtol=1e-4)
+    for name in ("epochs", "test"):
+        np.testing.assert_allclose(chief[name], alone[name], rtol=1e-4)
 
 
 def test_asynchronous_updates_reduce_the_loss(trainings: Trainings) -> None:
-    first_loss, _ = trainings["single"][0]["epochs"][0]
-    loss, _ = trainings["parameter_server"][0]["test"]
-    assert loss < first_loss
+    losses = [loss for loss, _ in trainings["parameter_server"][0]["epochs"]]
+    assert losses[-1] < 0.9 * losses[0]
