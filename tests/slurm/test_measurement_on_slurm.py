@@ -176,3 +176,4 @@ def test_nodes_that_are_one_machine_are_found_out(measured: Project) -> None:
     record = record_of(measured, "cpu")
     assert len({rank["host"] for rank in record["ranks"]}) == 2
     assert len({rank["host_facts"]["machine"] for rank in record["ranks"]}) == 1
+    assert record["environment"]["slurm_settings"]["TaskPlugin"].startswith("task/")
