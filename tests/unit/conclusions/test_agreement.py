@@ -2,7 +2,7 @@
 
 Views are headline, decision, findings, next steps, console, page, plots, badge, proposal, plan, and
 the tables of campaigns, searches, clouds and revisions. `make agreement N=500 SEED=1` compares the
-views of as many studies, `make test` six, which have each of FORCED once, and `make test-full` 200.
+views of as many studies, `make test` six, which have each of FORCED once, and `make test-full` 100.
 """
 
 from __future__ import annotations
@@ -450,7 +450,7 @@ def check_trainings(own: Answer, study: StudyFolder, requests: list[ComputeTimeR
     "seeds",
     [
         range(SEED, SEED + NUMBER) if NUMBER else range(len(FORCED)),
-        *(pytest.param(range(n, n + 25), marks=pytest.mark.full) for n in range(1000, 1200, 25)),
+        *(pytest.param(range(n, n + 25), marks=pytest.mark.full) for n in range(1000, 1100, 25)),
     ],
 )
 def test_all_views_of_random_studies_agree(seeds: range, tmp_path: Path) -> None:
