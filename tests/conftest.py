@@ -18,6 +18,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import progress
 import pytest
 from project import REPOSITORY, Project
+from seeds import drawn_seed
 from shared import first_alone, made_once
 
 # ignored by what a shell starts in the background or by nohup, and so by all that tests start
@@ -88,7 +89,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(autouse=True)
 def random_seed() -> int:
     """The seed of all that the test draws from `random`; TEST_SEED repeats the printed one."""
-    seed = int(os.environ.get("TEST_SEED") or random.SystemRandom().randrange(2**32))
+    seed = drawn_seed()
     print(f"TEST_SEED={seed}")
     random.seed(seed)
     return seed

@@ -7,9 +7,10 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 from project import Project
+from seeds import drawn_seed
 
 TEXT = "{http://www.w3.org/2000/svg}text"
-SEED = random.randrange(10**6)
+SEED = drawn_seed()
 
 
 def test_the_badge_follows_the_timings(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from measured import PLATFORMS, around, measured
+from seeds import drawn_seed
 from tfscaling.conclusions import base, campaign, headline
 from tfscaling.conclusions.answers.answer import answer_questions
 from tfscaling.conclusions.campaign import (
@@ -31,7 +32,7 @@ from tfscaling.tables.display import duration_text, format_value
 from tfscaling.tables.row_values import is_known
 from tfscaling.tables.table_files import to_rows
 
-SEED = random.randrange(10**6)
+SEED = drawn_seed()
 START = "2026-12-01T09:00+01:00"
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from measured import around, measured
+from seeds import drawn_seed
 from tfscaling.conclusions import campaign, decision, headline
 from tfscaling.conclusions.answers.answer import answer_questions
 from tfscaling.conclusions.answers.answer_types import Answer
@@ -20,7 +21,7 @@ from tfscaling.study.config_types import Campaign, Limit, Question, Spot
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.display import duration_text
 
-SEED = random.randrange(10**6)
+SEED = drawn_seed()
 START = "2026-12-01T09:00+01:00"
 
 

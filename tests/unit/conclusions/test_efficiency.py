@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from measured import around, measured
+from seeds import drawn_seed
 from special_cases import is_missed, simulate
 from tfscaling.conclusions import findings, next_steps
 from tfscaling.conclusions.answers.answer import answer_questions
@@ -24,7 +25,7 @@ from tfscaling.study.config_types import EFFICIENCIES, Limit, Question
 from tfscaling.tables.comparison import comparison_table
 
 OF_RUN, OF_TRAINING = EFFICIENCIES
-SEED = random.randrange(10**6)
+SEED = drawn_seed()
 
 
 def study(

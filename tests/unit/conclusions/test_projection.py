@@ -433,7 +433,8 @@ def test_epochs_that_only_scatter_are_projected(tmp_path: Path) -> None:
         times_s = 50 * np.exp(0.05 * dice.standard_normal((runs, epochs)))
         blocks = [[StepBlock(steps=1, duration_s=float(s)) for s in own] for own in times_s]
         refused += steady_epochs.first_steady_block(blocks) > 0
-    assert refused <= 12, seed
+    # each by chance in one of 100
+    assert refused <= 14, seed
     flat = [StepBlock(steps=1, duration_s=50.0)] * 2
     assert steady_epochs.first_steady_block([flat]) == steady_epochs.first_steady_block([]) == 0
     falls = [StepBlock(steps=1, duration_s=s) for s in (60.0, 50.0)]

@@ -10,6 +10,7 @@ import pytest
 from builders import changed, manifest_of, raw_config, write_failed_attempt, write_record
 from measured import around, measured
 from msgspec.structs import replace
+from seeds import drawn_seed
 from tfscaling.conclusions import decision, headline
 from tfscaling.conclusions.answers.answer import answer_questions
 from tfscaling.conclusions.answers.answer_types import Answer
@@ -23,7 +24,7 @@ from tfscaling.study.manifest import Manifest
 from tfscaling.tables import runs_table
 from tfscaling.tables.comparison import comparison_table
 
-SEED = random.randrange(10**6)
+SEED = drawn_seed()
 #: Nodes → seconds: four nodes are the fastest.
 TIMES_S = {1: 200.0, 2: 100.0, 4: 60.0}
 #: Limit → a value of a run on some nodes that keeps it.

@@ -270,7 +270,7 @@ def test_a_burst_of_strangers_takes_no_more_connections_than_allowed(
 ) -> None:
     # none is closed for its silence
     monkeypatch.setattr(rank_messages, "_STRANGER_S", 3600.0)
-    before, number = len(os.listdir("/proc/self/fd")), random.randint(500, 800)
+    before, number = len(os.listdir("/proc/self/fd")), random.randint(500, 700)
     with contextlib.ExitStack() as held:
         for _ in range(number):
             held.enter_context(socket.create_connection(place(address)))

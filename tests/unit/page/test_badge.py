@@ -8,10 +8,11 @@ import string
 import xml.etree.ElementTree as ET
 
 import pytest
+from seeds import drawn_seed
 from tfscaling.page.badge import badge_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
-SEED = random.randrange(10**6)
+SEED = drawn_seed()
 HOSTILE = '<script>alert(1)</script> " \' & ]]> <!-- \x00\x1b\u2028 onload="x" <img src=//a/b>'
 
 

@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 from builders import REPOSITORY, manifest_of, run_python, study_folder, valid_config, write_record
 from random_studies import random_config, write_runs
+from seeds import drawn_seed
 from tfscaling import read_study
 from tfscaling.conclusions.answers.answer import answer_questions
 from tfscaling.estimation.samples import SUPPORTED
@@ -23,7 +24,7 @@ from tfscaling.stages.study_folder import StudyFolder
 from tfscaling.stages.study_results import TABLES
 from tfscaling.study.config_types import Config
 
-SEED = random.randrange(10**6)
+SEED = drawn_seed()
 STAGES = (write_tables.collect, write_tables.compare, write_tables.analyse)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from builders import manifest_of, raw_config, study_folder, write_failure, write_record
+from seeds import drawn_seed
 from tfscaling.conclusions.scaling_range import EFFICIENCY_MIN, find_scaling_ranges
 from tfscaling.stages import write_badge, write_tables
 from tfscaling.stages.study_folder import StudyFolder
@@ -22,9 +23,11 @@ from tfscaling.tables.data_warnings import (
     write_warnings,
 )
 
-SEED = random.randrange(10**6)
+SEED = drawn_seed()
 TEXT = "{http://www.w3.org/2000/svg}text"
 RUNS = 8
+#: Of the times of a configuration's runs.
+FACTORS = [0.99 + 0.02 * n / (RUNS - 1) for n in range(RUNS)]
 ONE_NODE_S = 800.0
 
 
@@ -45,9 +48,11 @@ def study_of(
     config = config_validation.convert_to_types(raw)
     planned = manifest_of(config)
     dice, base = random.Random(SEED), min(efficiencies)
+    factors = {nodes: dice.sample(FACTORS, RUNS) for nodes in efficiencies}
     for run in planned.runs:
         nodes = run.spec.point.nodes
-        time_s = ONE_NODE_S * base / nodes / efficiencies[nodes] * dice.uniform(0.99, 1.01)
+        factor = factors[nodes][run.spec.repeat - 1]
+        time_s = ONE_NODE_S * base / nodes / efficiencies[nodes] * factor
         if run.spec.repeat <= (runs or {}).get(nodes, RUNS):
             write_record(folder / "runs", run, time_s)
         else:
@@ -105,7 +110,7 @@ def test_more_nodes_beyond_a_number_that_is_not_shown_are_not_claimed(tmp_path: 
     ("efficiencies", "runs"),
     [
         ({1: 1.0, 2: 0.5}, {}),
-        ({1: 1.0, 2: EFFICIENCY_MIN}, {}),  # both sides of the limit
+        ({1: 1.0, 2: EFFICIENCY_MIN}, {}),  # runs on both sides of the limit
         ({1: 1.0, 2: 0.95}, {2: 5}),  # too few
         ({1: 1.0, 2: 0.95}, {1: 5}),
         ({1: 1.0, 2: 0.95}, {1: 0}),
