@@ -4,7 +4,7 @@
 usage: verdicts.py STUDY...: one folder of results for each sweep of benchmarks/aa/config.yaml.
 
 Each configuration of a sweep is a pair of equal revisions (`before`, `after`) and a pair with a
-slowdown of 5 % (`before`, `slower`). Their verdicts are in regressions.csv. The same runs
+slowdown of 5 % (`before`, `slower`). Their verdicts are conclusions of the sweep. The same runs
 also show what a comparison of two separate sweeps would find: `before` of one sweep against both
 others of the next one. Fewer runs are the first repeats.
 """
@@ -47,8 +47,8 @@ def read_times(study: Path, repeats: int) -> Times:
 
 
 def read_changes(study: Path) -> dict[str, list[TimeChange]]:
-    """Return revision → the change of each configuration, from regressions.csv."""
-    rows = pd.read_csv(study / "regressions.csv").sort_values("model")
+    """Return revision → the change of each configuration, from its conclusions."""
+    rows = pd.read_csv(study / "details/conclusions/regressions.csv").sort_values("model")
     fields = ["time_ratio", "time_ratio_low", "time_ratio_high", "verdict"]
     return {
         str(recipe): [TimeChange(*each) for each in some[fields].itertuples(index=False)]

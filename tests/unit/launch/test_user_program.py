@@ -361,10 +361,17 @@ def test_a_program_that_prints_within_a_short_limit_is_not_stalled(tmp_path: Pat
 
 
 def run_rank(
-    folder: Path, program: list[str], platform: dict[str, Any], gpus: int = 0, **environ: str
+    folder: Path,
+    program: list[str],
+    platform: dict[str, Any],
+    gpus: int = 0,
+    observe: str = "nothing",
+    **environ: str,
 ) -> subprocess.CompletedProcess[str]:
     """Run a program in a rank without a launcher, with these settings of the platform `laptop`."""
-    recipe = {"per_replica_batch_size": 8, "epochs": 1, "program": program}
+    recipe = {"per_replica_batch_size": 8, "epochs": 1, "program": program, "observe": observe}
+    if observe == "output":
+        recipe["patterns"] = {"loss": r"loss: ([\d.]+)"}
     block = {"platform": "laptop", "recipe": "script", "strategy": "own", "nodes": 1,
              "gpus_per_node": gpus}  # fmt: skip
     raw = raw_config((("recipes", "script"), recipe), (("grid",), [block]))
@@ -381,6 +388,32 @@ def run_rank(
         text=True,
         check=False,
     )
+
+
+#: Of a rank, not of its program.
+NO_SHORT_SLEEP = """
+import pathlib, time
+sleep = time.sleep
+def sleep_long(seconds):
+    assert seconds >= 1, f"a rank looks every {seconds} s whether something has changed"
+    sleep(seconds)
+if b"run_rank.py" in pathlib.Path("/proc/self/cmdline").read_bytes():
+    time.sleep = sleep_long
+"""
+
+
+@pytest.mark.parametrize("way", ["nothing", "output", "events"])
+def test_the_end_of_a_program_is_known_at_once(tmp_path: Path, way: str) -> None:
+    """A wait with a timeout looks for it every 50 ms, which would be part of each time."""
+    (tmp_path / "sitecustomize.py").write_text(NO_SHORT_SLEEP)
+    code = "import time; time.sleep(0.3); print('loss: 0.5')"
+    if way == "events":
+        code += "; import observe; [*observe.steps([1], examples=8)]; observe.epoch(loss=0.5)"
+    words, paths = [sys.executable, "-c", code], os.pathsep.join([str(tmp_path), *sys.path])
+    done = run_rank(tmp_path / "run", words, {}, observe=way, PYTHONPATH=paths)
+    assert done.returncode == 0, done.stderr
+    names = [event.name for event in events.read_events_by_rank(tmp_path / "run")[0]]
+    assert events.EventName.PROGRAM_ENDED in names and "failed" not in names
 
 
 def test_too_few_cpus_end_a_rank_before_its_program(tmp_path: Path) -> None:

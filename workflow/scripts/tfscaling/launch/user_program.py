@@ -178,13 +178,21 @@ class UserProgram:
         """Wait for the program's end and return its exit code, negative for a signal.
 
         The program is ended if it reports more epochs than requested: its training would not count.
+        A thread waits without a timeout, because `subprocess` looks every 50 ms for the end of a
+        program whose wait has one. Epochs are counted in the main thread, which gets the signal
+        that ends a slow pattern.
         """
+        ended = threading.Event()
+
+        def wait_for_end() -> None:
+            """Set `ended` when the program has ended: a thread's function."""
+            child.wait()
+            ended.set()
+
+        threading.Thread(target=wait_for_end, daemon=True).start()
         recipe, pause_s = self._spec.recipe, _EPOCHS_INTERVAL_S[0]
-        while True:
-            try:
-                return child.wait(pause_s if self._report else None)
-            except subprocess.TimeoutExpired:
-                pause_s = min(1.5 * pause_s, _EPOCHS_INTERVAL_S[1])
+        while not ended.wait(pause_s if self._report else None):
+            pause_s = min(1.5 * pause_s, _EPOCHS_INTERVAL_S[1])
             assert self._report is not None
             counts = count_epochs(recipe.observe, self._report, recipe.patterns)
             if max(counts.values(), default=0) > recipe.epochs and not self._excess:
@@ -194,6 +202,7 @@ class UserProgram:
                 self._signal(signal.SIGTERM)
             elif self._excess:
                 self._signal(signal.SIGKILL)
+        return child.wait()
 
     def _forward_signal(self, number: int, _: object) -> None:
         """Forward a signal to the program's process group: a signal handler."""
