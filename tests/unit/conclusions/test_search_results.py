@@ -68,6 +68,7 @@ def test_a_decided_search_is_a_supported_choice(decided: Study) -> None:
     assert (choice["support"], choice["nodes"], choice["bound"]) == (SUPPORTED, 2, 0.05)
     (row,) = headline.table(decided).to_dict("records")
     assert row["badge"] == SUPPORTED and f"{len(decided.runs)} runs" in row["sure"]
+    assert "undecided search" not in {*next_steps.table(decided)["kind"]}
 
 
 def test_each_search_answers_a_question_of_the_study(tmp_path: Path) -> None:
@@ -88,7 +89,8 @@ def test_an_undecided_one_names_what_comes_next(decided: Study) -> None:
     choice = choice_of(study)
     assert choice["support"] == INCONCLUSIVE
     assert search_results.table(study)["place"].tolist()[0] == TAKEN
-    assert next_steps.table(study)["runs"].tolist()[0] > 0
+    steps = next_steps.table(study)
+    assert steps["runs"].tolist()[0] > 0 and "undecided search" not in {*steps["kind"]}
 
 
 def test_an_undecided_search_names_the_lowest_indifference_with_which_it_is_decided(

@@ -121,11 +121,14 @@ def test_a_failure_that_lasts_is_retried_unless_the_executor_gives_up(
     assert line.startswith("FAILED ") == bool(sweep.state.failed) == gives_up
 
 
-def failing(folder: Path, causes: Sequence[Mapping[str, Any]]) -> tuple[SweepProgress, list[str]]:
+def failing(
+    folder: Path, causes: Sequence[Mapping[str, Any]], retries: int = 0
+) -> tuple[SweepProgress, list[str]]:
     """The state of a sweep of as many runs, and the lines of these failures, one of each run."""
     config = valid_config((["grid", 0, "repeats"], len(causes)), (["grid", 0, "nodes"], [1]))
     runs = manifest_of(config).runs[: len(causes)]
     state = SweepProgress(config.study, list, lambda jobs: [])
+    state.retries = retries
     specs = {str(folder / run.spec.path / "run.json"): run.spec for run in runs}
     state.begin(specs, specs, has_optional_runs=False)
     lines: list[str] = []
@@ -155,6 +158,18 @@ def test_thousands_of_failures_with_one_cause_are_few_lines(
     assert [line.startswith("FAILED ") for line in lines[:4]] == [True, True, True, False]
     assert [line.partition(" times")[0] for line in lines[4:]] == ["FAILED: 10", "FAILED: 100"]
     assert all("no data here" in line for line in lines if line is not lines[3])
+    assert "runs.csv and the page" in lines[3]
+
+
+def test_thousands_of_retries_with_one_cause_are_few_lines(
+    tmp_path: Path, dice: random.Random
+) -> None:
+    """No table has attempts that are repeated: their folders have the reason."""
+    causes = [{"message": "no data here"}] * dice.randint(10, 30)
+    state, (first, *_, where, later) = failing(tmp_path, causes, retries=dice.randint(1, 3))
+    assert not state.failed and "attempt 1 of" in first
+    assert "attempt=<n>/failure.json" in where and "runs.csv" not in where
+    assert later.startswith("retrying: 10 times")
 
 
 def test_different_causes_are_all_printed(tmp_path: Path) -> None:
@@ -231,6 +246,9 @@ def test_the_status_takes_turns_among_runs(sweep: Sweep) -> None:
     lines = [sweep.state.status(116.0 + n) for n in range(3)]
     assert ["nodes=1" in line for line in lines] == [True, False, True]
     assert "epoch 2/2, loss 0.5, ends about" in lines[1]
+    progress = sweep.state.jobs[1].progress
+    assert progress and progress.end_s
+    assert not any("ends about" in sweep.state.status(progress.end_s + n) for n in range(3))
 
 
 def test_a_run_that_slurm_restarted_is_followed(sweep: Sweep) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,11 @@ from tfscaling.estimation.intervals import CONFIDENCE
 from tfscaling.study import config_validation
 from tfscaling.study.manifest import Manifest
 from tfscaling.tables import table_files
-from tfscaling.tables.comparison import comparison_table
+from tfscaling.tables.comparison import (
+    SAME_WORK_TOLERANCE,
+    are_equal_work,
+    comparison_table,
+)
 from tfscaling.tables.published_results import PublishedResult
 from tfscaling.tables.row_values import axis_columns
 
@@ -288,6 +293,15 @@ def test_a_point_of_which_all_runs_diverged_is_a_row_and_no_baseline(tmp_path: P
     assert row["same_work"] is None or pd.isna(row["same_work"])
     assert pd.isna(other["speedup"]) and other["execution_time_s"] == 40.0
     assert other["same_work"] is True
+
+
+def test_numbers_of_examples_are_equal_up_to_the_tolerance() -> None:
+    """The last batch of an epoch may be larger with more replicas."""
+    others = 1000 * random.randint(1, 1000)
+    edge = round(SAME_WORK_TOLERANCE * others)
+    assert all(are_equal_work(others + more, others) for more in (-edge, 0, edge - 1))
+    assert not any(are_equal_work(others + more, others) for more in (-edge - 1, edge + 1))
+    assert are_equal_work(1002, 1000)
 
 
 def test_without_a_measured_baseline_the_most_of_the_line_is_the_work(tmp_path: Path) -> None:

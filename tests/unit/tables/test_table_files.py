@@ -15,7 +15,7 @@ from builders import write_failure
 from jsonschema import Draft202012Validator
 from rows import planned_of, tables_of
 from tfscaling.tables import table_files
-from tfscaling.tables.row_types import Column, EpochRow, RunRow, columns
+from tfscaling.tables.row_types import Column, EpochRow, PointRow, RunRow, columns
 from tfscaling.tables.row_values import is_known
 
 
@@ -50,6 +50,16 @@ def test_every_row_is_one_that_the_dictionary_describes(
     assert set(runs["status"]) == {"ok", "failed", "missing"}
     check(runs, columns(RunRow))
     check(epochs, columns(EpochRow))
+
+
+def test_integers_of_a_configuration_are_written_as_such_where_others_have_none() -> None:
+    """For example numbers of runs, beside an excluded configuration."""
+    integers = {
+        name
+        for name, column in columns(PointRow).items()
+        if column.kind == "integer" and "null" in column.rules["type"]
+    }
+    assert integers == {name for name, column in columns(PointRow).items() if column.is_whole}
 
 
 def test_types_in_parquet_do_not_depend_on_the_values(
