@@ -55,8 +55,8 @@ class DecisionRow(msgspec.Struct):
     model: str | None = None
     strategy: str | None = None
     recipe: str | None = None
-    nodes: Annotated[int | None, Column("nodes", is_whole=True)] = None
-    gpus_per_node: Annotated[int | None, Column("GPUs", is_whole=True)] = None
+    nodes: Annotated[int | None, Column("nodes")] = None
+    gpus_per_node: Annotated[int | None, Column("GPUs")] = None
     tasks_per_node: str | None = None
     alike: int = 0
     bound: float = NAN

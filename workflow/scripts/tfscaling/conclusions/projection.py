@@ -89,7 +89,7 @@ class ProjectionRow(ConfigurationRow):
     whole_runs: int = 0
     whole_execution_time_s: float = NAN
     whole_evaluation_time_s: float = NAN
-    runs_within: Annotated[int | None, Column("runs", is_whole=True)] = None
+    runs_within: Annotated[int | None, Column("runs")] = None
     check: str = NOT_CHECKED
 
 

@@ -53,7 +53,7 @@ from tfscaling.tables.row_values import axes_and_devices, group_by_point, is_kno
 from tfscaling.tables.table_files import to_frame, to_rows
 
 #: Type of a number of runs or comparisons; null if there are none.
-Count = Annotated[int | None, Column("runs", is_whole=True)]
+Count = Annotated[int | None, Column("runs")]
 #: Verdict on a configuration that has valid runs in the reference. Here all its runs failed or
 #: diverged, or as many as show that it cannot be recommended.
 LOST = "lost"

@@ -60,8 +60,6 @@ class Column:
     Attributes:
         unit: Unit of the numbers; "" for pure numbers and texts.
         format: Format of texts by JSON Schema, such as date-time; "" for any text.
-        is_whole: Whether the column has integers that are written without a decimal point although
-            other cells are empty.
         may_be_empty: Whether the empty text is a value.
         description: The string literal below the field in the row type, for the reference.
         rules: JSON schema of the values, from the type of the field.
@@ -69,7 +67,6 @@ class Column:
 
     unit: str = ""
     format: str = ""
-    is_whole: bool = False
     may_be_empty: bool = False
     description: str = ""
     rules: Schema = field(default_factory=dict)
@@ -81,6 +78,11 @@ class Column:
             return "string"
         kinds = self.rules["type"]
         return str(kinds if isinstance(kinds, str) else kinds[0])
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it has integers, written without a decimal point although cells may be empty."""
+        return self.kind == "integer" and "null" in self.rules["type"]
 
     @property
     def schema(self) -> Schema:
@@ -183,8 +185,8 @@ GpusPerNode = Annotated[FromZero, Column("GPUs")]
 TasksPerNode = Annotated[str, Meta(pattern=r"^[1-9]\d*(\+[1-9]\d*)*$"), Column("tasks")]
 Seconds = Annotated[float, Column("s")]
 Usd = Annotated[float, Column("US dollars")]
-Examples = Annotated[Positive | None, Column("examples", is_whole=True)]
-Steps = Annotated[Positive | None, Column("steps", is_whole=True)]
+Examples = Annotated[Positive | None, Column("examples")]
+Steps = Annotated[Positive | None, Column("steps")]
 Direction = Literal["higher", "lower"] | None
 #: Why the times of a valid run do not count.
 UntimedReason = Literal["resumed", "overlapping", "not steady", "not reported"]
@@ -489,12 +491,12 @@ class PointRow(PointMetrics, TypedRow):
     costs. Lower than runs if the times of some do not count, see untimed_reason of runs.csv."""
     energy_of: str | None = None
     """The parts that energy_kwh includes; only energies of the same parts can be compared."""
-    runs_planned: Annotated[Positive | None, Column("runs", is_whole=True)] = None
+    runs_planned: Annotated[Positive | None, Column("runs")] = None
     """Number of planned runs; null for an excluded configuration."""
-    runs_diverged: Annotated[FromZero | None, Column("runs", is_whole=True)] = None
+    runs_diverged: Annotated[FromZero | None, Column("runs")] = None
     """Number of runs whose loss became NaN or infinite, which no median includes; null for an
     excluded configuration."""
-    replicas: Annotated[Positive | None, Column("replicas", is_whole=True)] = None
+    replicas: Annotated[Positive | None, Column("replicas")] = None
     """Copies of the model that train at the same time; null for an excluded configuration."""
     per_replica_batch_size: Examples = None
     """Examples per step and replica; null for an excluded configuration."""
@@ -535,7 +537,7 @@ class PointRow(PointMetrics, TypedRow):
     target: float = NAN
     """The target of the configuration's quality in `question.limits`, in quality_unit; null without
     a target, and for an excluded configuration."""
-    runs_at_target: Annotated[FromZero | None, Column("runs", is_whole=True)] = None
+    runs_at_target: Annotated[FromZero | None, Column("runs")] = None
     """Number of valid runs that reached the target; null without a target, for an excluded
     configuration, and if a valid run reports no quality."""
     reason: Text = ""
