@@ -210,11 +210,18 @@ def test_one_training_is_worth_one_run_of_each(dice: np.random.Generator) -> Non
     assert set(last.runs.values()) == {1}
 
 
+def test_runs_that_only_save_their_price_are_not_made() -> None:
+    price = random.uniform(0.1, 10)
+    for saving, is_worth_it in ((0.99 * price, False), (price, False), (1.01 * price, True)):
+        further = FurtherRuns(trainings=30, price=price, saving=saving, chance=0.1)
+        assert further.is_worth_its_price == is_worth_it
+
+
 def test_many_trainings_leave_a_search_as_it_is(dice: np.random.Generator) -> None:
     """The decision ends the search then, or its last round, and hardly ever the price.
 
     Candidates that are far behind may have fewer runs than a decision needs. A search ends without
-    these runs if the expected effect is nothing even for so many trainings.
+    these runs if their expected saving is below their price even for so many trainings.
     """
     planned = candidates(dice, ahead=dice.uniform(0.1, 0.5))
     usual, found = (run_until_it_ends(planned, trainings) for trainings in (None, 10**18))
