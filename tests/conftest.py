@@ -87,10 +87,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def random_seed() -> int:
-    """The seed of all that the test draws from `random`; TEST_SEED repeats the printed one."""
+def random_seed(request: pytest.FixtureRequest) -> int:
+    """Seed all that the test draws from `random`; TEST_SEED repeats the printed seed.
+
+    The seed that a module has drawn at its import is printed as well.
+    """
     seed = drawn_seed()
     print(f"TEST_SEED={seed}")
+    if hasattr(request.module, "SEED"):
+        print(f"or, for draws of the module, TEST_SEED={request.module.SEED}")
     random.seed(seed)
     return seed
 

@@ -7,5 +7,5 @@ import random
 
 
 def drawn_seed() -> int:
-    """A new seed for each module or test; TEST_SEED repeats one that a failed test has printed."""
+    """Return a new seed for a module or a test; the variable TEST_SEED sets it."""
     return int(os.environ.get("TEST_SEED") or random.SystemRandom().randrange(2**32))

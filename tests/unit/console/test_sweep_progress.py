@@ -164,7 +164,7 @@ def test_thousands_of_failures_with_one_cause_are_few_lines(
 def test_thousands_of_retries_with_one_cause_are_few_lines(
     tmp_path: Path, dice: random.Random
 ) -> None:
-    """No table has attempts that are repeated: their folders have the reason."""
+    """The folders of these attempts have the reasons, and no table has them."""
     causes = [{"message": "no data here"}] * dice.randint(10, 30)
     state, (first, *_, where, later) = failing(tmp_path, causes, retries=dice.randint(1, 3))
     assert not state.failed and "attempt 1 of" in first

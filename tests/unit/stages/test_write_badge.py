@@ -26,7 +26,7 @@ from tfscaling.tables.data_warnings import (
 SEED = drawn_seed()
 TEXT = "{http://www.w3.org/2000/svg}text"
 RUNS = 8
-#: Of the times of a configuration's runs.
+#: Factors that scatter the times of a configuration's runs.
 FACTORS = [0.99 + 0.02 * n / (RUNS - 1) for n in range(RUNS)]
 ONE_NODE_S = 800.0
 

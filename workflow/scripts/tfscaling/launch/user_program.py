@@ -178,15 +178,15 @@ class UserProgram:
         """Wait for the program's end and return its exit code, negative for a signal.
 
         The program is ended if it reports more epochs than requested: its training would not count.
-        A thread waits without a timeout, because `subprocess` looks every 50 ms for the end of a
-        program whose wait has one. Epochs are counted in the main thread, which gets the signal
-        that ends a slow pattern.
+        A thread waits without a timeout: with one, `subprocess` polls every 50 ms only. It leaves
+        the process id to the main thread, which also counts the epochs: only the main thread gets
+        the signal that ends a slow pattern.
         """
         ended = threading.Event()
 
         def wait_for_end() -> None:
             """Set `ended` when the program has ended: a thread's function."""
-            child.wait()
+            os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
             ended.set()
 
         threading.Thread(target=wait_for_end, daemon=True).start()
