@@ -433,8 +433,7 @@ def test_epochs_that_only_scatter_are_projected(tmp_path: Path) -> None:
         times_s = 50 * np.exp(0.05 * dice.standard_normal((runs, epochs)))
         blocks = [[StepBlock(steps=1, duration_s=float(s)) for s in own] for own in times_s]
         refused += steady_epochs.first_steady_block(blocks) > 0
-    # each by chance in one of 100
-    assert refused <= 14, seed
+    assert refused <= 12, seed
     flat = [StepBlock(steps=1, duration_s=50.0)] * 2
     assert steady_epochs.first_steady_block([flat]) == steady_epochs.first_steady_block([]) == 0
     falls = [StepBlock(steps=1, duration_s=s) for s in (60.0, 50.0)]

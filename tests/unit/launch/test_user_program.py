@@ -405,15 +405,15 @@ time.sleep = sleep_elsewhere
 """
 
 
-@pytest.mark.parametrize("way", ["nothing", "output", "events"])
-def test_the_end_of_a_program_is_known_at_once(tmp_path: Path, way: str) -> None:
+@pytest.mark.parametrize("observe", ["nothing", "output", "events"])
+def test_the_end_of_a_program_is_known_at_once(tmp_path: Path, observe: str) -> None:
     """A wait with a timeout polls every 50 ms, which would be part of each time."""
     (tmp_path / "sitecustomize.py").write_text(NO_POLLING)
     code = "import time; time.sleep(0.3); print('loss: 0.5')"
-    if way == "events":
+    if observe == "events":
         code += "; import observe; [*observe.steps([1], examples=8)]; observe.epoch(loss=0.5)"
     words, paths = [sys.executable, "-c", code], os.pathsep.join([str(tmp_path), *sys.path])
-    done = run_rank(tmp_path / "run", words, {}, observe=way, PYTHONPATH=paths)
+    done = run_rank(tmp_path / "run", words, {}, observe=observe, PYTHONPATH=paths)
     assert done.returncode == 0, done.stderr
     names = [event.name for event in events.read_events_by_rank(tmp_path / "run")[0]]
     assert events.EventName.PROGRAM_ENDED in names and "failed" not in names

@@ -110,7 +110,7 @@ def test_held_jobs_are_no_waits_and_cancelled_ones_waited_until_their_end() -> N
 def test_the_bound_holds_after_a_group_was_submitted(number: int, ago_s: float) -> None:
     dice = np.random.default_rng(seed := random.randrange(10**6))
     sets = [queued_group(number, ago_s, dice) for _ in range(30)]
-    false_max = binom.ppf(1 - 1e-6, len(sets), 1 - HOLDS_AFTER_GROUPS_MIN)
+    false_max = binom.ppf(0.999, len(sets), 1 - HOLDS_AFTER_GROUPS_MIN)
     assert sum(each.false for each in sets) <= false_max, seed
 
 

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from snakemake_executor_plugin_slurm_allocation.rotation import Rotation
 
 NODES = [f"node{n}" for n in range(8)]
+#: Numbers of nodes, and sizes of jobs, whose nodes may serve three jobs more than others.
+UNEVEN = {(10, 3), (11, 4), (11, 5), (11, 7), (12, 5), (12, 7)}
 
 
 @given(st.integers(2, 12), st.integers(0, 2**16))
@@ -25,7 +27,7 @@ def test_every_node_serves_every_size_about_equally_often(number: int, seed: int
         used.update((size, node) for node in rotation.choose(nodes, nodes, size))
     for size in range(1, number + 1):
         counts = [used[size, node] for node in nodes]
-        assert max(counts) - min(counts) <= (2 if number < 10 else 3)
+        assert max(counts) - min(counts) <= 2 + ((number, size) in UNEVEN)
 
 
 def test_nodes_are_next_to_each_other() -> None:

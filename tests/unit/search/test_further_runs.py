@@ -221,7 +221,7 @@ def test_many_trainings_leave_a_search_as_it_is(dice: np.random.Generator) -> No
     """The decision ends the search then, or its last round, and hardly ever the price.
 
     Candidates that are far behind may have fewer runs than a decision needs. A search ends without
-    these runs if their expected saving is below their price even for so many trainings.
+    these runs if they are expected to save less in 10**18 trainings than they cost.
     """
     planned = candidates(dice, ahead=dice.uniform(0.1, 0.5))
     usual, found = (run_until_it_ends(planned, trainings) for trainings in (None, 10**18))
